@@ -1,0 +1,76 @@
+# Every way to work on this project. Needs only make and Python 3.11 or newer; `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+REQUIREMENTS ?= requirements/dev.txt
+# Directories below tests/, in the order they run.
+LEVELS ?= unit contract integration system browser migrations
+PYTEST_ARGS ?=
+
+DEMO_VENV := .venv-demo
+BIN := $(VENV)/bin
+SOURCES := hardening dlq beat_leader tests $(wildcard sample_project) $(wildcard bench)
+STAMP := $(VENV)/.installed-$(shell cat $(REQUIREMENTS) pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
+DEMO_STAMP := $(DEMO_VENV)/.installed-$(shell cat requirements/demo.txt pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check format bench requirements clean python-new-enough
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make the virtual environment VENV with the set REQUIREMENTS
+
+demo: $(DEMO_STAMP) ## Kill workers and beat in front of your eyes, and count what was lost
+	$(DEMO_VENV)/bin/python -m sample_project.demo
+
+up: $(DEMO_STAMP) ## The same, and keep it running with its admin until Ctrl-C
+	$(DEMO_VENV)/bin/python -m sample_project.demo --stay
+
+test: $(STAMP) ## Run the tests of LEVELS against real servers
+	$(BIN)/python -m tests.install_servers
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(LEVELS)))
+
+check: $(STAMP) ## Format, lint, types, direction of imports
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Format, and mend what the linter can mend
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+bench: $(STAMP) ## Measure throughput and recovery
+	$(BIN)/python -m bench
+
+requirements: $(STAMP) ## Compile requirements/*.in to exact versions with hashes
+	set -e; for set in demo dev oldest; do \
+		$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+			--no-emit-index-url --no-emit-find-links --upgrade \
+			--custom-compile-command "make requirements" \
+			requirements/$$set.in --output-file requirements/$$set.txt; \
+	done
+
+clean: ## Remove environments and caches
+	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+python-new-enough:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "celery-hardening needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1 || echo absent)."; \
+		echo "Install it, or name another one: make PYTHON=python3.13 $(MAKECMDGOALS)"; exit 1; }
+
+# The stamp's name holds a checksum of what was installed: a changed set is installed anew, an unchanged one at no cost.
+$(STAMP): | python-new-enough
+	$(PYTHON) -m venv $(if $(wildcard $(VENV)/bin/python),,--clear) $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(REQUIREMENTS)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	rm -f $(VENV)/.installed-*
+	touch $@
+
+$(DEMO_STAMP): | python-new-enough
+	$(PYTHON) -m venv $(if $(wildcard $(DEMO_VENV)/bin/python),,--clear) $(DEMO_VENV)
+	$(DEMO_VENV)/bin/python -m pip install --quiet --require-hashes --requirement requirements/demo.txt
+	rm -f $(DEMO_VENV)/.installed-*
+	touch $@

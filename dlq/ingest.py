@@ -1,0 +1,81 @@
+"""Takes letters that were parked on the broker into the database; none leaves the broker before it is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from datetime import UTC, datetime
+
+from celery import Celery
+
+from hardening.core.broker import DEAD_LETTER_QUEUE, drain_letters
+from hardening.core.letter import Attempt, DeadLetter, Payload
+from hardening.core.reasons import Reason
+
+from .conf import dlq_settings
+from .sink import DatabaseSink
+
+__all__ = ["UNREADABLE", "ingest", "ingest_duty"]
+
+UNREADABLE = "(unreadable)"
+_log = logging.getLogger(__name__)
+
+
+def ingest(app: Celery, *, limit: int) -> int:
+    """Take in up to `limit` parked letters, oldest first; returns how many.
+
+    Raises what the store or the broker raised; everything not stored by then is still on the broker.
+    An entry that is no letter is stored as a letter itself, with its bytes as the body.
+    """
+    sink = DatabaseSink()
+
+    def keep_unreadable(raw: bytes, exc: Exception) -> None:
+        letter = _unreadable(raw, exc)
+        sink.keep(letter)
+        _log.error(
+            "an entry of the dead-letter queue is no letter; kept as %s",
+            letter.delivery_key,
+            extra={"delivery_key": letter.delivery_key, "size_bytes": len(raw)},
+        )
+
+    return drain_letters(app, sink.keep, reject=keep_unreadable, limit=limit)
+
+
+def ingest_duty(app: Celery) -> None:
+    """The periodic form, for a worker's parent process: leaves no database connection open."""
+    sink = DatabaseSink()
+    try:
+        # Asked first: with the database down a letter would be fetched and given back at every turn.
+        if not sink.is_reachable():
+            _log.warning("the database of dead letters is not reachable; parked letters stay on the broker")
+            return
+        taken = ingest(app, limit=dlq_settings().ingest_batch)
+        if taken:
+            _log.info("took in %d parked dead letters", taken, extra={"letters": taken})
+    finally:
+        sink.close()
+
+
+def _unreadable(raw: bytes, exc: Exception) -> DeadLetter:
+    now = datetime.now(UTC)
+    # By content, so that taking the same entry in twice is one letter.
+    name = f"unreadable-{hashlib.sha256(raw).hexdigest()}"
+    return DeadLetter(
+        delivery_key=name,
+        replay_number=0,
+        task_id=name,
+        task_name=UNREADABLE,
+        reason=Reason.INTERNAL_ERROR,
+        attempts=(
+            Attempt(
+                number=1,
+                error_class=type(exc).__name__,
+                message=f"an entry of the queue {DEAD_LETTER_QUEUE} is not a dead letter in wire form",
+                failed_at=now,
+            ),
+        ),
+        payload=Payload(body=raw, content_type="application/octet-stream", content_encoding="binary"),
+        failed_at=now,
+        # No routing key: it has no queue to go back to, so that a replay must be told one.
+        queue=DEAD_LETTER_QUEUE,
+    )

@@ -1,0 +1,87 @@
+"""What a replay publishes: the stored message with a new identity, its body untouched. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from hardening.core.identity import ATTEMPTS_HEADER, KEY_HEADER, LETTER_HEADER, REPLAY_HEADER
+from hardening.core.letter import DeadLetter as LetterRecord
+
+from .errors import NoDestination
+
+__all__ = ["Destination", "ReplayMessage", "destination_of", "headers_for_replay", "properties_for_replay"]
+
+# Of the life that ended: when it should have run, how often it failed, where it was dead-lettered.
+_LEFT_BEHIND = frozenset({ATTEMPTS_HEADER, "compression", "redelivered", "x-delivery-count", "x-acquired-count"})
+_LEFT_BEHIND_FAMILIES = ("x-death", "x-first-death", "x-last-death")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where to publish, and the queue that must exist for it."""
+
+    exchange: str
+    routing_key: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayMessage:
+    """Everything that a publish needs."""
+
+    task_id: str
+    body: bytes
+    content_type: str | None
+    content_encoding: str | None
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+def headers_for_replay(letter: LetterRecord, *, letter_id: UUID, task_id: str) -> dict[str, Any]:
+    """The headers as they were, except for identity, retries, times and traces of earlier deaths."""
+    headers = {
+        name: value
+        for name, value in letter.payload.headers.items()
+        if name not in _LEFT_BEHIND and not name.startswith(_LEFT_BEHIND_FAMILIES)
+    }
+    # A message of protocol 1 has these in its body, and a header `task` would turn it into protocol 2.
+    if "task" in headers:
+        headers |= {"id": task_id, "retries": 0, "eta": None, "expires": None}
+    headers[KEY_HEADER] = letter.delivery_key
+    headers[REPLAY_HEADER] = letter.replay_number + 1
+    headers[LETTER_HEADER] = str(letter_id)
+    return headers
+
+
+def properties_for_replay(letter: LetterRecord, *, task_id: str) -> dict[str, Any]:
+    """correlation_id is the new id; reply_to and priority stay; nothing that expires."""
+    properties: dict[str, Any] = {"correlation_id": task_id}
+    reply_to = letter.payload.properties.get("reply_to")
+    if reply_to:
+        properties["reply_to"] = reply_to
+    priority = letter.priority if letter.priority is not None else letter.payload.properties.get("priority")
+    if priority is not None:
+        properties["priority"] = priority
+    return properties
+
+
+def destination_of(
+    letter: LetterRecord, *, queue: str | None, is_fanout: Callable[[str], bool] = lambda _queue: False
+) -> Destination:
+    """The queue asked for, else where the message came from. Raises NoDestination.
+
+    A message of a fan-out exchange goes back to its one queue: the other queues had copies of their
+    own, which have not failed here.
+    """
+    if queue:
+        return Destination(exchange="", routing_key=queue, queue=queue)
+    if letter.exchange and not (letter.queue and is_fanout(letter.queue)):
+        return Destination(exchange=letter.exchange, routing_key=letter.routing_key, queue=letter.queue)
+    name = letter.queue if letter.exchange else letter.routing_key or letter.queue
+    # Unreadable entries come from the queue of letters itself and have no other.
+    if not name or (not letter.routing_key and not letter.payload.headers):
+        raise NoDestination("the letter does not say which queue its message came from: name a queue")
+    return Destination(exchange="", routing_key=name, queue=name)

@@ -1,0 +1,129 @@
+"""Turns a captured letter into rows. Any letter fits: texts are cleaned and cut, numbers clamped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.conf import settings
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from hardening.core.identity import replay_task_id
+from hardening.core.letter import Attempt as AttemptRecord
+from hardening.core.letter import DeadLetter as LetterRecord
+from hardening.core.letter import dump_letter
+
+from .models import NAME_LENGTH, Attempt, DeadLetter
+from .sealing import seal
+from .text import clean, clip, fit_integer
+
+__all__ = ["attempt_rows", "body_digest", "letter_row", "task_id_of_replay"]
+
+_DIGEST_SALT = "dlq.rows.body_digest"
+
+
+def body_digest(letter: LetterRecord) -> str:
+    """Names delivery, replay and body exactly, also where a column cuts or ignores case.
+
+    Keyed with SECRET_KEY: a short body cannot be guessed from it.
+    """
+    key = letter.delivery_key.encode("utf-8", "backslashreplace")
+    message = b"%d:%s:%d:%s" % (len(key), key, letter.replay_number, letter.payload.body)
+    return salted_hmac(_DIGEST_SALT, message, algorithm="sha256").hexdigest()
+
+
+def task_id_of_replay(letter: LetterRecord) -> str:
+    """The task id that a replay of this letter has.
+
+    A message of protocol 1 carries its id in the body, which is never changed: it keeps its id.
+    """
+    if "task" not in letter.payload.headers:
+        return letter.task_id
+    return replay_task_id(letter.delivery_key, letter.replay_number + 1)
+
+
+def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) -> DeadLetter:
+    """The unsaved row, as its first occurrence. Raises CannotSeal."""
+    # Attempts have rows of their own; the rest is sealed whole, so that no column loses anything.
+    sealed = seal(dump_letter(replace(letter, attempts=())), keys)
+    last = letter.attempts[-1] if letter.attempts else None
+    failed_at = _moment(letter.failed_at) or now
+    started = [moment for attempt in letter.attempts if (moment := _moment(attempt.started_at))]
+    canvas = asdict(letter.canvas)
+    return DeadLetter(
+        delivery_key=clip(letter.delivery_key, NAME_LENGTH),
+        replay_number=fit_integer(letter.replay_number),
+        body_digest=body_digest(letter),
+        task_id=clip(letter.task_id, NAME_LENGTH),
+        root_id=clip(letter.root_id, NAME_LENGTH),
+        parent_id=clip(letter.parent_id, NAME_LENGTH),
+        task_name=clip(letter.task_name, NAME_LENGTH),
+        reason=clip(letter.reason, 64),
+        error_class=clip(last.error_class, NAME_LENGTH) if last else "",
+        error_message=clean(last.message) if last else "",
+        queue=clip(letter.queue, NAME_LENGTH),
+        exchange=clip(letter.exchange, NAME_LENGTH),
+        routing_key=clip(letter.routing_key, NAME_LENGTH),
+        priority=None if letter.priority is None else fit_integer(letter.priority),
+        eta=clip(letter.eta, 64),
+        expires=clip(None if letter.expires is None else str(letter.expires), 64),
+        worker=clip(letter.worker, NAME_LENGTH),
+        redelivered=bool(letter.redelivered),
+        canvas={key: _names(value) if isinstance(value, (list, tuple)) else value and clean(str(value))
+                for key, value in canvas.items()},
+        argument_names=_names(letter.argument_names),
+        release=clip(letter.release, NAME_LENGTH),
+        versions={clean(str(key)): clean(str(value)) for key, value in letter.versions.items()},
+        first_seen_at=min(started, default=failed_at),
+        failed_at=failed_at,
+        stored_at=now,
+        last_captured_at=now,
+        sealed=sealed.data,
+        sealed_with=sealed.method,
+        replay_of_id=_uuid(letter.replay_of),
+        replay_task_id=clip(task_id_of_replay(letter), NAME_LENGTH),
+    )
+
+
+def attempt_rows(attempts: Iterable[AttemptRecord], *, letter_id: UUID) -> list[Attempt]:
+    """Unsaved rows, one for each number. Of several runs with one number the last with a traceback stays."""
+    chosen: dict[int, AttemptRecord] = {}
+    for attempt in attempts:
+        number = fit_integer(attempt.number)
+        if number not in chosen or attempt.traceback or not chosen[number].traceback:
+            chosen[number] = attempt
+    return [
+        Attempt(
+            letter_id=letter_id,
+            number=number,
+            error_class=clip(attempt.error_class, NAME_LENGTH),
+            message=clean(attempt.message),
+            traceback=clean(attempt.traceback),
+            worker=clip(attempt.worker, NAME_LENGTH),
+            started_at=_moment(attempt.started_at),
+            failed_at=_moment(attempt.failed_at),
+        )
+        for number, attempt in sorted(chosen.items())
+    ]
+
+
+def _names(values: Iterable[object]) -> list[str]:
+    return [clean(str(value)) for value in values]
+
+
+def _uuid(text: str | None) -> UUID | None:
+    # The header that carries it comes from the broker: what is no id is no link.
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None
+
+
+def _moment(value: datetime | None) -> datetime | None:
+    if value is None:
+        return None
+    aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return aware if settings.USE_TZ else timezone.make_naive(aware)

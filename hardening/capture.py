@@ -1,0 +1,345 @@
+"""Builds dead letters and keeps them: in the chosen sink, else on the broker, else not at all, said so."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from celery import Celery
+from celery.exceptions import Ignore
+
+from .conf import HardeningSettings, load_settings
+from .core.broker import publish_letter
+from .core.identity import ATTEMPTS_HEADER, identity_of
+from .core.letter import Attempt, Canvas, DeadLetter, Payload, dump_letter, load_letter
+from .core.loading import load_backend
+from .core.reasons import Reason
+from .core.redaction import Redactor, project_redactor
+from .core.sink import DeadLetterSink, offered_sink
+from .history import attempt_from, decode_history
+from .reason import underlying
+
+__all__ = ["DELIVERY", "BrokerSink", "Delivery", "Keeper", "LetterNotKept", "chosen_sink", "keeper_for"]
+
+logger = logging.getLogger("hardening")
+
+DELIVERY = "hardening_delivery"
+"""Key under which the worker's parent hands the raw message to the child. It lies in the request's
+`properties`, because a request's other unknown keys would travel on in the headers of a retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The message as delivered. Pickled with each task: references to what is pickled anyway."""
+
+    body: Any
+    content_type: str | None
+    content_encoding: str | None
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any]
+    exchange: str
+    routing_key: str
+    redelivered: bool
+
+
+class LetterNotKept(Ignore):
+    """No store took the letter. Carries it, so that the worker's parent can try again.
+
+    An Ignore, so that Celery reports no outcome: the message is still unacknowledged and the work
+    still pending. Its text never shows the letter.
+    """
+
+    def __init__(self, wire: str) -> None:
+        super().__init__(wire)
+        self.wire = wire
+
+    @property
+    def letter(self) -> DeadLetter:
+        """The letter that was not kept."""
+        return load_letter(self.wire)
+
+    def __repr__(self) -> str:
+        return "LetterNotKept()"
+
+    def __str__(self) -> str:
+        return "the dead letter could be kept neither in its store nor on the broker"
+
+
+class BrokerSink:
+    """Keeps letters in a durable queue on the broker, until they are ingested."""
+
+    def __init__(self, app: Celery, queue: str) -> None:
+        self._app = app
+        self._queue = queue
+
+    def keep(self, letter: DeadLetter) -> None:
+        """Returns when the broker has the letter. On AMQP it has confirmed it."""
+        publish_letter(self._app, letter, queue=self._queue)
+
+
+def chosen_sink(app: Celery, settings: HardeningSettings) -> DeadLetterSink:
+    """The sink of the settings, else the one an installed app brought, else the broker.
+
+    Raises BackendError.
+    """
+    named = settings.dead_letter_sink
+    if named:
+        return load_backend(DeadLetterSink, str(named.get("BACKEND", "")), named.get("OPTIONS") or {})
+    offered = offered_sink()
+    if offered:
+        return load_backend(DeadLetterSink, offered, {})
+    return BrokerSink(app, settings.dead_letter_queue)
+
+
+class Keeper:
+    """Keeps letters for one Celery app."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._settings = load_settings()[0]
+        self._sink: DeadLetterSink | None = None
+        self._redactor: Redactor = project_redactor()
+
+    def keep(self, letter: DeadLetter) -> None:
+        """Returns when the letter is stored durably. Raises LetterNotKept, with the letter in it."""
+        fields = {
+            "task_id": letter.task_id,
+            "task_name": letter.task_name,
+            "delivery_key": letter.delivery_key,
+            "reason": letter.reason,
+            "attempt": letter.last_attempt.number,
+        }
+        sink: DeadLetterSink | None = None
+        try:
+            sink = self._chosen()
+            sink.keep(letter)
+        # Whatever the store raises, the letter must go on to the next place.
+        except Exception as exc:
+            if not isinstance(sink, BrokerSink):
+                logger.warning(
+                    "the dead-letter store did not take the letter of task %s[%s]: %r; the broker is tried",
+                    letter.task_name,
+                    letter.task_id,
+                    exc,
+                    extra=fields,
+                )
+            try:
+                publish_letter(self._app, letter, queue=self._settings.dead_letter_queue)
+            except Exception as second:
+                logger.critical(
+                    "no store took the dead letter of task %s[%s] (%r); its message stays unacknowledged",
+                    letter.task_name,
+                    letter.task_id,
+                    second,
+                    extra=fields,
+                )
+                raise LetterNotKept(dump_letter(letter).decode()) from second
+        logger.warning(
+            "dead letter kept: task %s[%s], reason %s, attempt %d, %s",
+            letter.task_name,
+            letter.task_id,
+            letter.reason,
+            letter.last_attempt.number,
+            letter.last_attempt.error_class,
+            extra=fields,
+        )
+
+    def keep_in_parent(self, letter: DeadLetter) -> None:
+        """As `keep`, and leaves no connection open: the parent forks."""
+        try:
+            self.keep(letter)
+        finally:
+            close = getattr(self._sink, "close", None)
+            if close is not None:
+                close()
+
+    def keep_execution(self, execution: Any, exc: BaseException, reason: Reason) -> None:
+        """Keep the letter of an execution whose body, or whose trace, raised `exc`."""
+        request = execution.request
+        attempts = [*self.earlier_attempts(request), execution.attempt(underlying(exc))]
+        self.keep(
+            self.letter(
+                task=execution.task,
+                task_id=execution.task_id,
+                delivery=execution.delivery,
+                embedded=request.__dict__,
+                reason=reason,
+                attempts=attempts,
+                worker=str(request.hostname or ""),
+            )
+        )
+
+    def letter(
+        self,
+        *,
+        task: Any,
+        task_id: str,
+        delivery: Delivery,
+        embedded: Mapping[str, Any],
+        reason: Reason,
+        attempts: Sequence[Attempt],
+        worker: str,
+    ) -> DeadLetter:
+        """Put a letter together. `embedded` holds callbacks, errbacks, chain and chord."""
+        headers = delivery.headers
+        identity = identity_of(headers, task_id)
+        body = delivery.body
+        return DeadLetter(
+            delivery_key=identity.delivery_key,
+            replay_number=identity.replay_number,
+            replay_of=identity.replay_of,
+            task_id=task_id,
+            task_name=str(headers.get("task") or task.name),
+            root_id=_text(headers.get("root_id")),
+            parent_id=_text(headers.get("parent_id")),
+            reason=reason.value,
+            attempts=tuple(attempts),
+            payload=Payload(
+                body=body.encode() if isinstance(body, str) else bytes(body),
+                content_type=delivery.content_type,
+                content_encoding=delivery.content_encoding,
+                headers=dict(headers),
+                properties=dict(delivery.properties),
+            ),
+            failed_at=attempts[-1].failed_at or datetime.now(UTC),
+            exchange=delivery.exchange,
+            routing_key=delivery.routing_key,
+            queue=_queue_of(self._app, delivery.exchange, delivery.routing_key),
+            priority=delivery.properties.get("priority"),
+            eta=_text(headers.get("eta")),
+            expires=_text(headers.get("expires")),
+            redelivered=delivery.redelivered,
+            canvas=Canvas(
+                group=_text(headers.get("group")),
+                chord=_name_of(embedded.get("chord")),
+                chain=_names_of(embedded.get("chain")),
+                callbacks=_names_of(embedded.get("callbacks")),
+                errbacks=_names_of(embedded.get("errbacks")),
+            ),
+            argument_names=argument_names(task),
+            worker=worker,
+            release=self._settings.release,
+            versions=_versions(),
+        )
+
+    def earlier_attempts(self, request: Any) -> list[Attempt]:
+        """The attempts that the message carries from its earlier deliveries."""
+        return decode_history(getattr(request, ATTEMPTS_HEADER, None))
+
+    def cleaner(self, task: Any, request: Any) -> Callable[[str], str]:
+        """A function that takes this task's secrets out of a text."""
+        secrets = self._redactor.secrets_in(
+            _sequence(getattr(request, "args", None)),
+            _mapping(getattr(request, "kwargs", None)),
+            argument_names(task),
+        )
+        return lambda text: self._redactor.text(text, secrets)
+
+    def parent_letter(self, request: Any, exc: BaseException, reason: Reason) -> DeadLetter:
+        """The letter of a request whose failure only the worker's parent can see."""
+        delivery = delivery_of(request.message)
+        embedded = request._payload[2] if isinstance(request._payload, (list, tuple)) else {}
+        attempt = attempt_from(
+            underlying(exc),
+            number=int(delivery.headers.get("retries") or 0) + 1,
+            worker=str(request.hostname or ""),
+            started_at=request.time_start,
+            clean=self.cleaner(request.task, request),
+        )
+        return self.letter(
+            task=request.task,
+            task_id=request.id,
+            delivery=delivery,
+            embedded=_mapping(embedded),
+            reason=reason,
+            attempts=[*decode_history(delivery.headers.get(ATTEMPTS_HEADER)), attempt],
+            worker=str(request.hostname or ""),
+        )
+
+    def _chosen(self) -> DeadLetterSink:
+        if self._sink is None:
+            self._sink = chosen_sink(self._app, self._settings)
+        return self._sink
+
+
+_keepers: WeakKeyDictionary[Celery, Keeper] = WeakKeyDictionary()
+
+
+def keeper_for(app: Celery) -> Keeper:
+    """The keeper of an app; one for each app and process."""
+    keeper = _keepers.get(app)
+    if keeper is None:
+        keeper = _keepers[app] = Keeper(app)
+    return keeper
+
+
+def delivery_of(message: Any) -> Delivery:
+    """A message as the broker delivered it."""
+    info = message.delivery_info or {}
+    return Delivery(
+        message.body,
+        message.content_type,
+        message.content_encoding,
+        message.headers,
+        {key: value for key, value in (message.properties or {}).items() if key != DELIVERY},
+        str(info.get("exchange") or ""),
+        str(info.get("routing_key") or ""),
+        bool(info.get("redelivered")),
+    )
+
+
+def argument_names(task: Any) -> tuple[str, ...]:
+    """Names of a task's positional arguments, in order; empty where Python cannot tell."""
+    try:
+        parameters = inspect.signature(task.run).parameters.values()
+    except (TypeError, ValueError, AttributeError):
+        return ()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in parameters if p.kind in positional)
+
+
+def _queue_of(app: Celery, exchange: str, routing_key: str) -> str:
+    if not exchange:
+        return routing_key
+    for name, queue in app.amqp.queues.items():
+        if queue.exchange is not None and queue.exchange.name == exchange and queue.routing_key == routing_key:
+            return str(name)
+    return routing_key
+
+
+@cache
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("celery", "kombu", "django")}
+    return {"python": platform.python_version(), **packages}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _name_of(signature: Any) -> str | None:
+    if not isinstance(signature, Mapping):
+        return None
+    return _text(signature.get("task"))
+
+
+def _names_of(signatures: Any) -> tuple[str, ...]:
+    if not isinstance(signatures, Iterable) or isinstance(signatures, (str, bytes, Mapping)):
+        return ()
+    return tuple(name for name in map(_name_of, signatures) if name)
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,39 @@
+"""Which Celery app commands, admin and replay act on."""
+
+from __future__ import annotations
+
+from celery import Celery, _state
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from .errors import HardeningError
+
+__all__ = ["NoCeleryApp", "celery_app"]
+
+
+class NoCeleryApp(HardeningError):
+    """This process has no Celery app of the project's, only Celery's brokerless fall-back."""
+
+
+def celery_app() -> Celery:
+    """The app named by HARDENING["APP"], else the project's default app.
+
+    Raises NoCeleryApp where Celery would silently fall back to an app without a broker: a web
+    process whose project package does not import its Celery app.
+    """
+    named = (getattr(settings, "HARDENING", None) or {}).get("APP")
+    if named:
+        try:
+            found = import_string(named.replace(":", "."))
+        except ImportError as exc:
+            raise NoCeleryApp(f'HARDENING["APP"] = {named!r} cannot be imported: {exc}') from exc
+        if not isinstance(found, Celery):
+            raise NoCeleryApp(f'HARDENING["APP"] = {named!r} is not a Celery app')
+        return found
+    # The public `current_app` would create the brokerless fall-back here instead of telling us.
+    if _state.default_app is None:
+        raise NoCeleryApp(
+            "no Celery app in this process: import it in the project's __init__.py "
+            '(from .celery import app) or set HARDENING["APP"] = "proj.celery.app"'
+        )
+    return _state.get_current_app()

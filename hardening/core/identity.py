@@ -1,0 +1,52 @@
+"""Who a delivery is: the delivery key, the replay number and the headers that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+__all__ = [
+    "ATTEMPTS_HEADER",
+    "KEY_HEADER",
+    "LETTER_HEADER",
+    "REPLAY_HEADER",
+    "Identity",
+    "identity_of",
+    "replay_task_id",
+]
+
+KEY_HEADER = "hardening_key"
+REPLAY_HEADER = "hardening_replay"
+LETTER_HEADER = "hardening_letter"
+ATTEMPTS_HEADER = "hardening_attempts"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The same work over retries, redeliveries and replays."""
+
+    delivery_key: str
+    replay_number: int
+    replay_of: str | None
+
+
+def identity_of(headers: Mapping[str, Any], task_id: str) -> Identity:
+    """Read the identity of a message. One that was never replayed is named by its task id."""
+    key = headers.get(KEY_HEADER)
+    if not key:
+        return Identity(task_id, 0, None)
+    try:
+        number = int(headers.get(REPLAY_HEADER) or 0)
+    except (TypeError, ValueError):
+        number = 0
+    letter = headers.get(LETTER_HEADER)
+    return Identity(str(key), number, str(letter) if letter else None)
+
+
+def replay_task_id(delivery_key: str, replay_number: int) -> str:
+    """The task id of a replay: deterministic, so that sending it twice is the same task."""
+    # A key comes from any producer: JSON lets through lone surrogates, which UTF-8 does not.
+    key = delivery_key.encode("utf-8", "backslashreplace").decode("utf-8")
+    return str(uuid5(NAMESPACE_URL, f"celery-hardening:{key}:{replay_number}"))

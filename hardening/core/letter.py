@@ -1,0 +1,141 @@
+"""The dead-letter record: what is kept of a message that failed for good, and its wire form."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["Attempt", "Canvas", "DeadLetter", "Payload", "dump_letter", "load_letter"]
+
+WIRE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One run of the body that did not succeed. Texts are already redacted and bounded.
+
+    `number` counts from 1 and is the message's retry count plus one.
+    """
+
+    number: int
+    error_class: str
+    message: str
+    traceback: str = ""
+    worker: str = ""
+    started_at: datetime | None = None
+    failed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """The message as the broker delivered it: enough to publish it again, argument for argument.
+
+    `body` is the raw (decompressed) body. It and the headers may hold secrets.
+    """
+
+    body: bytes
+    content_type: str | None
+    content_encoding: str | None
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canvas:
+    """The workflow around the task, by task names only (arguments stay in the body)."""
+
+    group: str | None = None
+    chord: str | None = None
+    chain: tuple[str, ...] = ()
+    callbacks: tuple[str, ...] = ()
+    errbacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One message that failed for good, complete enough to be understood and sent again.
+
+    `delivery_key` names the work over retries, redeliveries and replays; `replay_number` is 0 for
+    the first life of the message and counts its replays. `replay_of` is the id of the letter whose
+    replay failed here. `argument_names` are the names of the positional arguments, in order, so
+    that redaction by name works without the task's code.
+    """
+
+    delivery_key: str
+    replay_number: int
+    task_id: str
+    task_name: str
+    reason: str
+    attempts: tuple[Attempt, ...]
+    payload: Payload
+    failed_at: datetime
+    root_id: str | None = None
+    parent_id: str | None = None
+    replay_of: str | None = None
+    exchange: str = ""
+    routing_key: str = ""
+    queue: str = ""
+    priority: int | None = None
+    eta: str | None = None
+    expires: str | None = None
+    redelivered: bool = False
+    canvas: Canvas = field(default_factory=Canvas)
+    argument_names: tuple[str, ...] = ()
+    worker: str = ""
+    release: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def last_attempt(self) -> Attempt:
+        """The attempt that ended the message's life."""
+        return self.attempts[-1]
+
+
+def dump_letter(letter: DeadLetter) -> bytes:
+    """Encode a letter as JSON. Exact: `load_letter(dump_letter(x)) == x` for JSON-safe headers."""
+    plain = asdict(letter)
+    plain["v"] = WIRE_VERSION
+    plain["payload"]["body"] = base64.b64encode(letter.payload.body).decode("ascii")
+    return json.dumps(plain, default=_encode, separators=(",", ":")).encode()
+
+
+def load_letter(data: bytes | str) -> DeadLetter:
+    """Decode what `dump_letter` wrote. Raises ValueError for anything else."""
+    try:
+        plain = json.loads(data)
+        if plain.pop("v") != WIRE_VERSION:
+            raise ValueError("unknown version of the dead-letter wire form")
+        payload = plain["payload"]
+        payload["body"] = base64.b64decode(payload["body"], validate=True)
+        plain["payload"] = Payload(**payload)
+        plain["attempts"] = tuple(_attempt(a) for a in plain["attempts"])
+        plain["canvas"] = Canvas(
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in plain["canvas"].items()}
+        )
+        plain["argument_names"] = tuple(plain["argument_names"])
+        plain["failed_at"] = datetime.fromisoformat(plain["failed_at"])
+        return DeadLetter(**plain)
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError(f"not a dead letter in wire form: {exc!r}") from exc
+
+
+def _attempt(plain: dict[str, Any]) -> Attempt:
+    for name in ("started_at", "failed_at"):
+        if plain[name] is not None:
+            plain[name] = datetime.fromisoformat(plain[name])
+    return Attempt(**plain)
+
+
+def _encode(value: object) -> Any:
+    # Headers come from any producer: what JSON cannot say is kept as text rather than lost.
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    return str(value)

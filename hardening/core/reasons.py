@@ -1,0 +1,43 @@
+"""Why a message became a dead letter: the closed, documented list of reason codes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Reason"]
+
+
+class Reason(StrEnum):
+    """The reason code of a dead letter. Codes are stored and searched: never rename one."""
+
+    PERMANENT = "permanent"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    ERROR = "error"
+    REJECTED = "rejected"
+    TIME_LIMIT = "time_limit"
+    WORKER_LOST = "worker_lost"
+    RETRY_UNPUBLISHED = "retry_unpublished"
+    RESULT_NOT_SERIALISABLE = "result_not_serialisable"
+    RESULT_NOT_STORED = "result_not_stored"
+    CALLBACK_UNPUBLISHED = "callback_unpublished"
+    INTERNAL_ERROR = "internal_error"
+
+    @property
+    def explanation(self) -> str:
+        """One sentence for the operator: what happened, and whether the body ran to its end."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS: dict[Reason, str] = {
+    Reason.PERMANENT: "The task raised Permanent: it says itself that another try cannot succeed.",
+    Reason.RETRIES_EXHAUSTED: "The task used up its retries and failed at the last attempt.",
+    Reason.ERROR: "The task raised an error and has no retry for it.",
+    Reason.REJECTED: "The task raised Reject without requeue.",
+    Reason.TIME_LIMIT: "The task ran into its time limit and was stopped.",
+    Reason.WORKER_LOST: "The process that ran the task died and the task opted out of being run again.",
+    Reason.RETRY_UNPUBLISHED: "The task asked for a retry and the broker did not take the new message.",
+    Reason.RESULT_NOT_SERIALISABLE: "The body ran to its end; what it returned cannot be serialised.",
+    Reason.RESULT_NOT_STORED: "The body ran to its end or was about to start; the result backend failed.",
+    Reason.CALLBACK_UNPUBLISHED: "The body ran to its end; its callback or next step was not published.",
+    Reason.INTERNAL_ERROR: "Celery failed outside the body of the task, before or after it.",
+}

@@ -1,0 +1,129 @@
+"""Hides secrets by parameter name and dotted path, for display, logs and error texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["DEFAULT_SECRET_NAMES", "MASK", "Redactor", "project_redactor"]
+
+MASK = "[redacted]"
+DEFAULT_SECRET_NAMES = ("password", "passwd", "secret", "token", "authorization", "card", "cvv", "iban", "api_key")
+
+_SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SHORTEST_VALUE = 4  # Shorter values ("1", "no") occur everywhere in a text: masking them destroys it.
+_MAX_DEPTH = 32
+
+
+class Redactor:
+    """Decides which values are secret.
+
+    A plain name ("password") matches every key that contains it as a word, at any depth
+    ("new_password", "passwordHash"). A dotted name ("customer.address.zip") matches that path only,
+    counted from the arguments.
+    """
+
+    def __init__(self, names: Iterable[str] = DEFAULT_SECRET_NAMES) -> None:
+        lowered = [name.lower() for name in names]
+        self._paths = frozenset(name for name in lowered if "." in name)
+        self._names = tuple("".join(_words(name)) for name in lowered if "." not in name)
+
+    def is_secret(self, path: Sequence[str]) -> bool:
+        """Whether the value at this path of keys must not be shown."""
+        if not path:
+            return False
+        if ".".join(path).lower() in self._paths:
+            return True
+        words = _words(path[-1])
+        joined = "".join(words)
+        for name in self._names:
+            # A short name must be a word of its own: "card" is not in "discard".
+            if name in words or name + "s" in words or (len(name) > 4 and name in joined):
+                return True
+            if any("".join(words[i:j]) == name for i in range(len(words)) for j in range(i + 2, len(words) + 1)):
+                return True
+        return False
+
+    def value(self, value: Any, path: Sequence[str] = ()) -> Any:
+        """A copy of `value` with every secret in it replaced by a mask."""
+        return self._walk(value, tuple(path), 0, None)
+
+    def arguments(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Redacted copies of a task's arguments; `names` are those of the positional ones."""
+        safe_args = [
+            self.value(arg, (names[i],)) if i < len(names) else self.value(arg) for i, arg in enumerate(args)
+        ]
+        return safe_args, {key: self.value(arg, (str(key),)) for key, arg in kwargs.items()}
+
+    def secrets_in(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """The secret values among the arguments, as texts, longest first: for `text`."""
+        found: set[str] = set()
+        for i, arg in enumerate(args):
+            self._walk(arg, (names[i],) if i < len(names) else (), 0, found)
+        for key, arg in kwargs.items():
+            self._walk(arg, (str(key),), 0, found)
+        return tuple(sorted((s for s in found if len(s) >= _SHORTEST_VALUE), key=len, reverse=True))
+
+    def text(self, text: str, secrets: Iterable[str] = ()) -> str:
+        """`text` without the given values and without anything like `password=...` in it."""
+        for secret in secrets:
+            text = text.replace(secret, MASK)
+            escaped = repr(secret)[1:-1]
+            if escaped != secret:
+                text = text.replace(escaped, MASK)
+        return _ASSIGNMENT.sub(self._mask_assignment, text)
+
+    def _mask_assignment(self, match: re.Match[str]) -> str:
+        if not self.is_secret((match["key"],)):
+            return match[0]
+        return f"{match['key']}{match['between']}{MASK}"
+
+    def _walk(self, value: Any, path: tuple[str, ...], depth: int, found: set[str] | None) -> Any:
+        if self.is_secret(path):
+            if found is not None:
+                _collect(value, found)
+            return MASK
+        if depth >= _MAX_DEPTH:
+            return MASK
+        if isinstance(value, Mapping):
+            return {
+                key: self._walk(item, (*path, str(key)), depth + 1, found) for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [self._walk(item, path, depth + 1, found) for item in value]
+        return value
+
+
+_ASSIGNMENT = re.compile(
+    r"""(?P<key>[A-Za-z_][\w-]*)(?P<between>["']?\s*[=:]\s*)(?!\[redacted\])(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;)&}\]]+)"""
+)
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in _SEGMENTS.findall(name))
+
+
+def _collect(value: Any, found: set[str]) -> None:
+    if isinstance(value, Mapping):
+        for item in value.values():
+            _collect(item, found)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _collect(item, found)
+    elif value is not None and not isinstance(value, bool):
+        found.add(str(value))
+
+
+def project_redactor() -> Redactor:
+    """The redactor of this project: the built-in names and those of HARDENING["REDACT"]."""
+    from django.conf import settings
+
+    configured = getattr(settings, "HARDENING", None)
+    extra = configured.get("REDACT", ()) if isinstance(configured, Mapping) else ()
+    names = [name for name in extra if isinstance(name, str)] if isinstance(extra, (list, tuple, set)) else []
+    return Redactor((*DEFAULT_SECRET_NAMES, *names))

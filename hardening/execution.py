@@ -1,0 +1,209 @@
+"""One execution of a task in the process that runs its body: how it ended, and the letter it leaves.
+
+The argument. Celery reports a failure to the result backend before anything of ours could run, and
+a dead backend makes it forget the failure altogether; the worker then acknowledges. So the letter
+is kept earlier, at the moment when the error leaves the body, and the trace around it is told the
+truth whatever the backend does:
+
+    body raises -> letter kept -> Celery stores FAILURE, calls errbacks -> parent acknowledges
+
+Dying before the letter is kept: the message is unacknowledged and comes back. Dying after it: it
+comes back too, fails again, and is the same letter (idempotent). The letter cannot be kept
+anywhere: LetterNotKept travels to the parent in place of the error, nothing is reported, and the
+parent holds the message unacknowledged and tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from billiard.einfo import ExceptionInfo
+from celery import states
+from celery.app.trace import TraceInfo, trace_ok_t
+from celery.exceptions import Ignore, Reject, Retry
+from celery.utils.serialization import get_pickleable_exception
+from kombu.exceptions import EncodeError, OperationalError
+
+from .capture import DELIVERY, Keeper, LetterNotKept, keeper_for
+from .core.letter import Attempt
+from .core.reasons import Reason
+from .history import attempt_from, encode_history
+from .reason import reason_for
+
+__all__ = ["Execution", "current", "guarded_trace"]
+
+logger = logging.getLogger("hardening")
+
+_current: ContextVar[Execution | None] = ContextVar("hardening_execution", default=None)
+
+
+def current() -> Execution | None:
+    """The execution that this thread or greenlet is in."""
+    return _current.get()
+
+
+class Execution:
+    """What is known of a running task, and how its body ended."""
+
+    __slots__ = (
+        "delivery",
+        "ended_by",
+        "entered",
+        "exhausted",
+        "finished",
+        "kept",
+        "keeper",
+        "request",
+        "started_at",
+        "task",
+        "task_id",
+    )
+
+    def __init__(self, task: Any, task_id: str, delivery: Any, keeper: Keeper) -> None:
+        self.task = task
+        self.task_id = task_id
+        self.delivery = delivery
+        self.keeper = keeper
+        self.request: Any = None
+        self.started_at = time.time()
+        self.entered = False
+        self.finished = False
+        self.exhausted = False
+        self.kept = False
+        self.ended_by: BaseException | None = None
+
+    def enter(self, request: Any) -> None:
+        """The body is about to run."""
+        self.entered = True
+        self.request = request
+
+    def finish(self) -> None:
+        """The body returned."""
+        self.finished = True
+
+    def leave_with(self, exc: BaseException) -> None:
+        """The body ended by Retry or Ignore: no failure."""
+        self.ended_by = exc
+
+    def fail(self, exc: Exception) -> None:
+        """The body raised: keep the letter now. Raises LetterNotKept when that is impossible."""
+        self.ended_by = exc
+        if isinstance(exc, Reject) and exc.requeue:
+            return
+        self.keep(exc, reason_for(exc, exhausted=self.exhausted))
+
+    def keep(self, exc: BaseException, reason: Reason) -> None:
+        """Keep a letter for this execution. Raises LetterNotKept."""
+        self.keeper.keep_execution(self, exc, reason)
+        self.kept = True
+
+    def history_with(self, exc: BaseException | None) -> str:
+        """The attempts so far and this one, for the header of a retry. Empty without an error."""
+        error = exc if isinstance(exc, BaseException) else sys.exc_info()[1]
+        if error is None or not self.keeper:
+            return ""
+        earlier: list[Attempt] = self.keeper.earlier_attempts(self.request)
+        return encode_history([*earlier, self.attempt(error)])
+
+    def attempt(self, error: BaseException) -> Attempt:
+        """This execution as a failed attempt."""
+        return attempt_from(
+            error,
+            number=int(getattr(self.request, "retries", 0) or 0) + 1,
+            worker=str(getattr(self.request, "hostname", "") or ""),
+            started_at=self.started_at,
+            clean=self.cleaner(),
+        )
+
+    def cleaner(self) -> Callable[[str], str]:
+        """A function that takes this task's secrets out of a text."""
+        return self.keeper.cleaner(self.task, self.request or self.task.request)
+
+
+def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
+    """Celery's tracer for a task, with an honest answer when it breaks."""
+    keeper = keeper_for(task.app)
+
+    def trace(uuid: str, args: Any, kwargs: Any, request: Any = None) -> Any:
+        properties = request.get("properties") if request else None
+        delivery = properties.pop(DELIVERY, None) if properties else None
+        if delivery is None:  # Not from a hardened worker: a test that calls the trace itself.
+            return tracer(uuid, args, kwargs, request)
+        execution = Execution(task, uuid, delivery, keeper)
+        token = _current.set(execution)
+        try:
+            outcome = tracer(uuid, args, kwargs, request)
+        except (MemoryError, Reject):
+            raise
+        except Exception as exc:
+            return _after_broken_trace(execution, request, exc)
+        finally:
+            _current.reset(token)
+        info = outcome.info
+        if info is None or info.state != states.FAILURE or execution.kept:
+            return outcome
+        return _after_late_failure(execution, request, outcome)
+
+    return trace
+
+
+def _after_late_failure(execution: Execution, request: Any, outcome: Any) -> Any:
+    """Celery failed the task outside its body: before it began, or when it stored the result."""
+    from celery.app.task import Context
+
+    exc = outcome.info.retval
+    if execution.request is None:
+        execution.request = Context(request)
+    if isinstance(exc, EncodeError):
+        reason = Reason.RESULT_NOT_SERIALISABLE
+    elif execution.finished and isinstance(exc, OperationalError):
+        reason = Reason.CALLBACK_UNPUBLISHED
+    else:
+        reason = Reason.INTERNAL_ERROR if execution.finished else reason_for(exc, exhausted=False)
+    try:
+        execution.keep(exc, reason)
+    except LetterNotKept as not_kept:
+        return _answer(states.IGNORED, not_kept)
+    return outcome
+
+
+def _after_broken_trace(execution: Execution, request: Any, exc: Exception) -> Any:
+    """The tracer itself raised: as a rule the result backend is down. Say how the body really ended."""
+    from celery.app.task import Context
+
+    logger.error(
+        "the outcome of task %s[%s] could not be stored in the result backend: %r",
+        execution.task.name,
+        execution.task_id,
+        exc,
+        extra={"task_id": execution.task_id, "task_name": execution.task.name},
+    )
+    ended_by = execution.ended_by
+    if isinstance(ended_by, Retry):
+        return _answer(states.RETRY, ended_by)
+    if isinstance(ended_by, Ignore):
+        return _answer(states.IGNORED, ended_by)
+    if isinstance(ended_by, Reject):
+        return _answer(states.REJECTED, ended_by)
+    if execution.kept and isinstance(ended_by, Exception):
+        return _answer(states.FAILURE, ended_by)
+    if execution.request is None:
+        execution.request = Context(request)
+    try:
+        execution.keep(exc, Reason.RESULT_NOT_STORED)
+    except LetterNotKept as not_kept:
+        return _answer(states.IGNORED, not_kept)
+    return _answer(states.FAILURE, exc)
+
+
+def _answer(state: str, exc: BaseException) -> Any:
+    try:
+        raise get_pickleable_exception(exc) if isinstance(exc, Exception) else exc
+    except BaseException as raised:
+        info = ExceptionInfo()
+        return trace_ok_t(info, TraceInfo(state, raised), 0.0, None)

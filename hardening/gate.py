@@ -1,0 +1,101 @@
+"""The gate at a worker's start: exit 78 with a readable list, before any message is taken."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import click
+from celery import Celery
+from click.core import ParameterSource
+
+from .audit import PREFETCH, audit, audit_prefetch
+from .core.findings import Finding, Level, errors_of, render
+from .effective import MISSING
+from .enforced import GREEN_PREFETCH
+from .plugin import hardened
+
+__all__ = ["EX_CONFIG", "on_worker_init"]
+
+logger = logging.getLogger("hardening")
+
+EX_CONFIG = 78
+"""EX_CONFIG of sysexits.h: supervisors should not restart a worker that ends with it."""
+
+
+def on_worker_init(sender: Any, **_: Any) -> None:
+    """Receives worker_init: the pool and the queues are chosen, nothing has been forked or consumed.
+
+    A receiver's Exception is swallowed by Celery; SystemExit is not.
+    """
+    app: Celery = sender.app
+    try:
+        findings = audit(app)
+        findings += _prefetch(app, sender)
+    except Exception as exc:
+        # A worker of which we do not know whether it is safe does not start.
+        logger.exception("the start-up audit itself failed")
+        findings = [
+            Finding(
+                code="CH010",
+                level=Level.ERROR,
+                what=f"the start-up audit failed: {exc!r}",
+                where="hardening.audit",
+                remedy="See the traceback above; report it as a defect.",
+            )
+        ]
+    report(findings, reporting=hardened(app).reporting)
+
+
+def report(findings: list[Finding], *, reporting: bool) -> None:
+    """Say what was found; end the process when it must not start."""
+    errors = errors_of(findings)
+    if findings:
+        _say(render(findings))
+    if not errors:
+        return
+    if reporting:
+        _say(f'HARDENING["MODE"] is "report": {len(errors)} finding(s) above would have stopped this worker.')
+        return
+    _say(f"The worker does not start: {len(errors)} finding(s) contradict the delivery promise (exit 78).")
+    raise SystemExit(EX_CONFIG)
+
+
+def _prefetch(app: Celery, worker: Any) -> list[Finding]:
+    state = hardened(app)
+    green = _is_green(worker.pool_cls)
+    project = state.project.get(PREFETCH, MISSING)
+    if project is MISSING and not _on_command_line("prefetch_multiplier"):
+        if not state.reporting:
+            worker.prefetch_multiplier = GREEN_PREFETCH if green else 1
+        return []
+    return audit_prefetch(
+        project=project,
+        in_force=worker.prefetch_multiplier,
+        green=green,
+        pool=_pool_name(worker.pool_cls),
+    )
+
+
+def _on_command_line(option: str) -> bool:
+    """Whether the worker's user gave an option: without it Celery fills in the setting, read early."""
+    context = click.get_current_context(silent=True)
+    source = context.get_parameter_source(option) if context is not None else None
+    return source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+
+
+def _is_green(pool: Any) -> bool:
+    return any(name in _pool_name(pool) for name in ("gevent", "eventlet"))
+
+
+def _pool_name(pool: Any) -> str:
+    """"prefork", "gevent", ...: the pool is a class from the command line, else Celery's name for it."""
+    if isinstance(pool, str):
+        return pool.lower().rpartition(".")[2].partition(":")[0]
+    return str(getattr(pool, "__module__", pool)).rpartition(".")[2]
+
+
+def _say(text: str) -> None:
+    # Logging is not set up yet at worker_init; a supervisor's log has stderr.
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,77 @@
+"""Every private symbol of Celery and kombu that we touch, and the versions that we know."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+
+from .core.findings import Finding, Level
+
+__all__ = ["KNOWN_VERSIONS", "PRIVATE_SYMBOLS", "celery_version", "version_findings"]
+
+KNOWN_VERSIONS: dict[str, tuple[tuple[int, int], ...]] = {
+    "celery": ((5, 6), (5, 7)),
+    "kombu": ((5, 7),),
+}
+
+PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
+    ("celery._state", "connect_on_app_finalize", "apps that are created after Django's start"),
+    ("celery._state", "_get_active_apps", "apps that exist when Django starts"),
+    ("celery._state", "default_app", "telling a project's app from Celery's brokerless fall-back"),
+    ("celery.app.task", "Task.__trace__", "seeing an error of the result backend around a task's end"),
+    ("celery.app.task", "Task.request_stack", "telling a worker's call of a task from a direct one"),
+    ("celery.app.task", "Task.annotate", "reaching every task when it is bound"),
+    ("celery.app.trace", "trace_ok_t", "answering the worker in place of a broken trace"),
+    ("celery.app.trace", "TraceInfo", "answering the worker in place of a broken trace"),
+    ("celery.worker.request", "Request._context", "errbacks told once"),
+    ("celery.worker.state", "task_ready", "releasing a request whose message is held"),
+)
+
+
+def celery_version() -> tuple[int, int]:
+    """Major and minor version of the Celery that is installed."""
+    return _minor("celery")
+
+
+def _minor(package: str) -> tuple[int, int]:
+    major, minor = version(package).split(".")[:2]
+    return int(major), int(minor)
+
+
+def version_findings() -> list[Finding]:
+    """Versions that we have not read, and private symbols that are gone: each stops a worker."""
+    findings = []
+    for package, known in KNOWN_VERSIONS.items():
+        if _minor(package) not in known:
+            supported = ", ".join(f"{a}.{b}" for a, b in known)
+            findings.append(
+                Finding(
+                    code="CH004",
+                    level=Level.ERROR,
+                    what=f"{package} {version(package)} is not known to this release (known: {supported})",
+                    where=f"the installed {package}",
+                    remedy=f"Install a known {package}, or a newer celery-hardening.",
+                )
+            )
+    for module, path, why in PRIVATE_SYMBOLS:
+        if not _exists(module, path):
+            findings.append(
+                Finding(
+                    code="CH004",
+                    level=Level.ERROR,
+                    what=f"{module}.{path} does not exist in this Celery; it is needed for {why}",
+                    where=f"the installed {module.split('.')[0]}",
+                    remedy="Install a known version of Celery, or a newer celery-hardening.",
+                )
+            )
+    return findings
+
+
+def _exists(module: str, path: str) -> bool:
+    try:
+        found: object = import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError):
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""What the worker's parent does with a request: time limit, lost child, and no acknowledgement unkept."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
+from celery import signals
+from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
+from celery.worker.request import Request
+from celery.worker.state import task_ready
+
+from .capture import DELIVERY, LetterNotKept, delivery_of, keeper_for
+from .core.reasons import Reason
+from .holding import holding_for
+from .private import celery_version
+
+__all__ = ["HardenedRequest", "RequestGuard"]
+
+logger = logging.getLogger("hardening")
+
+_HARD_LIMIT_RUNS_HOOKS = celery_version() >= (5, 7)
+_REJECT_IS_FAILURE = celery_version() >= (5, 7)
+
+
+class RequestGuard:
+    """Mixed into Celery's Request. Whatever the child could not see ends as a letter here.
+
+    The child keeps its own letters (see `execution`); what it answered arrives with
+    `return_ok=True` and is settled. Everything else - a killed child, a hard time limit, an error
+    of the pool itself - only this process can keep.
+    """
+
+    def __init__(self, message: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(message, *args, **kwargs)
+        mine: Any = self
+        properties = mine._request_dict.get("properties") or {}
+        mine._request_dict["properties"] = {**properties, DELIVERY: delivery_of(message)}
+
+    def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        """The task failed. Acknowledged only when its letter is kept, by the child or here."""
+        exc = _error_of(exc_info)
+        if isinstance(exc, LetterNotKept):
+            return self._hold(exc)
+        if return_ok:
+            if isinstance(exc, Reject) and not exc.requeue:
+                return self._reject_kept(exc, exc_info)
+            return super().on_failure(exc_info, send_failed_event, return_ok)
+        if isinstance(exc, TimeLimitExceeded):
+            # The pool reports a hard limit twice, here and to on_timeout, which is the complete one.
+            return None
+        reason = self._final_reason(exc)
+        if reason is None:
+            return super().on_failure(exc_info, send_failed_event, return_ok)
+        try:
+            self._keep(exc, reason)
+        except LetterNotKept as not_kept:
+            return self._hold(not_kept)
+        return self._report(super().on_failure, exc_info, send_failed_event, return_ok)
+
+    def on_timeout(self: Any, soft: bool, timeout: float) -> Any:
+        """A time limit passed. A hard one ended the task: kept, reported and acknowledged once."""
+        if soft:
+            return super().on_timeout(soft, timeout)
+        exc = TimeLimitExceeded(timeout)
+        try:
+            self._keep(exc, Reason.TIME_LIMIT)
+        except LetterNotKept as not_kept:
+            return self._hold(not_kept)
+        if _HARD_LIMIT_RUNS_HOOKS:
+            return self._report(super().on_timeout, soft, timeout)
+        logger.error("hard time limit (%ss) exceeded for %s[%s]", timeout, self.name, self.id)
+        # Celery 5.6 runs no failure hook on a hard limit; 5.7 does, and so does every failure.
+        info = _info_of(exc)
+        self._report(self.task.on_failure, exc, self.id, self.args, self.kwargs, info, acknowledge=False)
+        return self._report(super().on_failure, info, True, False)
+
+    def _final_reason(self: Any, exc: BaseException) -> Reason | None:
+        """The reason of a failure that ends the message's life here, or None when it goes on living."""
+        if isinstance(exc, (Ignore, Retry, Terminated)):
+            return None
+        if isinstance(exc, Reject):
+            return None if exc.requeue else Reason.REJECTED
+        if isinstance(exc, (WorkerLostError, SystemExit, KeyboardInterrupt)):
+            return Reason.WORKER_LOST if self._lost_for_good() else None
+        if isinstance(exc, MemoryError):
+            return None  # Celery ends the whole worker on it; the message comes back.
+        return Reason.INTERNAL_ERROR
+
+    def _lost_for_good(self: Any) -> bool:
+        task = self.task
+        if getattr(task, "retry_on_worker_lost", False):
+            limit = task.max_retries
+            return limit is not None and (self._request_dict.get("retries") or 0) >= limit
+        return not (task.acks_late and task.reject_on_worker_lost)
+
+    def _keep(self: Any, exc: BaseException, reason: Reason) -> None:
+        keeper = keeper_for(self._app)
+        keeper.keep_in_parent(keeper.parent_letter(self, exc, reason))
+
+    def _hold(self: Any, not_kept: LetterNotKept) -> None:
+        task_ready(self)
+        holding_for(self._app).hold(self, not_kept.letter)
+
+    def settle_held(self: Any, error_class: str, message: str) -> None:
+        """The held letter has been kept at last: report the failure and acknowledge."""
+        info = _info_of(HeldFailure(f"{error_class}: {message}"))
+        self._report(super().on_failure, info, True, False)
+
+    def _report(self: Any, report: Any, *args: Any, acknowledge: bool = True) -> None:
+        """Let Celery report a failure whose letter is kept. Acknowledged even if nobody can be told:
+        without it the work would run again although its letter waits for an operator."""
+        try:
+            report(*args)
+        # Result backend, hook or errback: whatever fails here, the letter is kept.
+        except Exception:
+            logger.exception(
+                "task %s[%s] has its dead letter, but its failure could not be reported", self.name, self.id
+            )
+        if acknowledge and self.task.acks_late:
+            self.acknowledge()
+
+    def _reject_kept(self: Any, exc: Reject, exc_info: Any) -> None:
+        """A rejected task whose letter the child has kept: failed, told to its callers, off the queue."""
+        if not _REJECT_IS_FAILURE:
+            self._report(self._tell_rejection, exc, exc_info, acknowledge=False)
+        self._report(super().on_failure, exc_info, True, True, acknowledge=False)
+        self.reject(requeue=False)
+
+    def _tell_rejection(self: Any, exc: Reject, exc_info: Any) -> None:
+        """What Celery 5.7 does itself."""
+        self.task.backend.mark_as_failure(
+            self.id, exc, request=self._context, store_result=self.store_errors
+        )
+        signals.task_failure.send(
+            sender=self.task,
+            task_id=self.id,
+            exception=exc,
+            args=self.args,
+            kwargs=self.kwargs,
+            traceback=exc_info.traceback,
+            einfo=exc_info,
+        )
+
+
+class HeldFailure(Exception):
+    """Stands for an error whose letter was kept late: only its class path and text are left."""
+
+
+class HardenedRequest(RequestGuard, Request):
+    """Celery's request with the guard; a task with a request class of its own gets the guard mixed in."""
+
+
+def _error_of(exc_info: Any) -> BaseException:
+    exc = exc_info.exception
+    if isinstance(exc, ExceptionWithTraceback):
+        exc = exc.exc
+    return exc if isinstance(exc, BaseException) else Exception(repr(exc))
+
+
+def _info_of(exc: Exception) -> ExceptionInfo:
+    try:
+        raise exc
+    except Exception:
+        return ExceptionInfo()

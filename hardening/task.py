@@ -1,0 +1,155 @@
+"""Reaches into a task class: its call, its retry, its trace and its request."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from celery.app.task import Task
+from celery.exceptions import Ignore, Reject, Retry
+
+from .core.errors import Permanent
+from .core.identity import ATTEMPTS_HEADER
+
+__all__ = ["RetryUnpublished", "is_reached", "reach"]
+
+_MARK = "_hardening_reached"
+_ENTERED = "_hardening_entered"
+_STOCK_REQUEST = ("celery.worker.request:Request", "celery.worker.request.Request")
+_REQUEST = "hardening.request:HardenedRequest"
+
+
+class RetryUnpublished(Reject):
+    """The broker did not take the message of a retry. The task has not been sent again."""
+
+
+def is_reached(task: type[Task]) -> bool:
+    """Whether `reach` was applied to this very class."""
+    return bool(task.__dict__.get(_MARK))
+
+
+def reach(task: type[Task]) -> None:
+    """Install our behaviour on a task class. Idempotent; keeps what the class does of its own.
+
+    The outermost first: the trace sees errors of the result backend around the task; the call sees
+    an error of the body before Celery handles it; the retry carries the attempt history and obeys
+    Permanent; the request guards the worker's parent process.
+    """
+    if is_reached(task):
+        return
+    setattr(task, _MARK, True)
+    if not _is_ours(task.__call__):
+        task.__call__ = _guarded_call(task)  # type: ignore[method-assign]
+    if not _is_ours(task.retry):
+        task.retry = _guarded_retry(task.retry)  # type: ignore[method-assign]
+    if not isinstance(task.__dict__.get("__trace__"), _TraceSlot):
+        task.__trace__ = _TraceSlot()
+    task.Request = _guarded_request(task.Request)
+
+
+def _is_ours(function: Any) -> bool:
+    return bool(getattr(function, _MARK, False))
+
+
+def _has_own_call(task: type[Task]) -> bool:
+    return any("__call__" in owner.__dict__ for owner in task.__mro__ if owner not in (Task, object))
+
+
+def _guarded_call(task: type[Task]) -> Any:
+    own = task.__call__ if _has_own_call(task) else None
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from .execution import current
+
+        request = self.request_stack.top
+        if request is None or request.called_directly or _ENTERED in request.__dict__:
+            # A plain function call, also one from inside the running task: not a delivery.
+            return own(self, *args, **kwargs) if own else Task.__call__(self, *args, **kwargs)
+        request.__dict__[_ENTERED] = True
+        execution = current()
+        if execution is None or request.is_eager or execution.task_id != request.id:
+            return own(self, *args, **kwargs) if own else self.run(*args, **kwargs)
+        execution.enter(request)
+        try:
+            result = own(self, *args, **kwargs) if own else self.run(*args, **kwargs)
+        except (Retry, Ignore) as exc:
+            execution.leave_with(exc)
+            raise
+        except Exception as exc:
+            execution.fail(exc)
+            raise
+        execution.finish()
+        return result
+
+    setattr(__call__, _MARK, True)
+    return __call__
+
+
+def _guarded_retry(own: Any) -> Any:
+    @functools.wraps(own)
+    def retry(self: Any, args: Any = None, kwargs: Any = None, exc: Any = None, **options: Any) -> Any:
+        from .execution import current
+
+        execution = current()
+        if isinstance(exc, Permanent):
+            # autoretry_for=(Exception,) and a broad `except` around the body both end here.
+            raise exc
+        if execution is None or execution.request is not self.request_stack.top:
+            return own(self, args, kwargs, exc, **options)
+        history = execution.history_with(exc)
+        if history:
+            options["headers"] = {
+                **_own_headers(execution.request),
+                **(options.get("headers") or {}),
+                ATTEMPTS_HEADER: history,
+            }
+        try:
+            return own(self, args, kwargs, exc, **options)
+        except Retry:
+            raise
+        except Reject as rejected:
+            raise RetryUnpublished(rejected.reason, requeue=False) from exc
+        except Exception:
+            execution.exhausted = True
+            raise
+
+    setattr(retry, _MARK, True)
+    return retry
+
+
+def _own_headers(request: Any) -> dict[str, Any]:
+    """The message's custom headers, without the broker's own notes about earlier deaths."""
+    return {
+        name: value
+        for name, value in (request.headers or {}).items()
+        if not name.startswith(("x-death", "x-first-death", "x-last-death"))
+    }
+
+
+class _TraceSlot:
+    """Takes the place of Task.__trace__: wraps the tracer that Celery puts there."""
+
+    _STORED = "_hardening_trace"
+
+    def __get__(self, task: Any, owner: Any = None) -> Any:
+        return None if task is None else task.__dict__.get(self._STORED)
+
+    def __set__(self, task: Any, tracer: Any) -> None:
+        from .execution import guarded_trace
+
+        task.__dict__[self._STORED] = None if tracer is None else guarded_trace(task, tracer)
+
+
+def _guarded_request(request: Any) -> Any:
+    if request in _STOCK_REQUEST:
+        return _REQUEST  # As a name: a web process need not import the worker's code.
+    if request == _REQUEST:
+        return request
+    from celery.utils.imports import symbol_by_name
+
+    from .request import HardenedRequest, RequestGuard
+
+    found = symbol_by_name(request)
+    if issubclass(found, HardenedRequest) or issubclass(found, RequestGuard):
+        return found
+    return type(f"Hardened{found.__name__}", (RequestGuard, found), {})

@@ -1,0 +1,56 @@
+"""The boot step of the worker's parent: retries what is held and runs the periodic duties of the apps."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import bootsteps
+
+from .core.duties import Duty, duties
+from .holding import holding_for
+
+__all__ = ["Upkeep"]
+
+logger = logging.getLogger("hardening")
+
+HOLDING_EVERY_SECONDS = 1.0
+
+
+class Upkeep(bootsteps.StartStopStep):
+    """Runs on the consumer's timer; stopped and started again with each connection."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        super().__init__(consumer, **kwargs)
+        self._entries: list[Any] = []
+
+    def start(self, consumer: Any) -> None:
+        """Put everything on the timer."""
+        app = consumer.app
+        holding = holding_for(app)
+        repeat = consumer.timer.call_repeatedly
+        self._entries = [repeat(HOLDING_EVERY_SECONDS, _guarded("holding", holding.retry_due))]
+        self._entries += [repeat(duty.every_seconds, _guarded(duty.name, _run(duty, app))) for duty in duties()]
+
+    def stop(self, consumer: Any) -> None:
+        """Take everything off it."""
+        for entry in self._entries:
+            entry.cancel()
+        self._entries = []
+
+
+def _run(duty: Duty, app: Any) -> Any:
+    return lambda: duty.run(app)
+
+
+def _guarded(name: str, function: Any) -> Any:
+    def run() -> None:
+        try:
+            function()
+        # The outermost loop of a duty: a failure is logged, the next turn tries again.
+        except Exception:
+            logger.exception("the worker's duty %r failed; it is tried again at its next turn", name)
+
+    return run

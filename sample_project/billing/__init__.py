@@ -1,0 +1,1 @@
+"""Receipts by mail, and statements in the database."""

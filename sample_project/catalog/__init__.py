@@ -1,0 +1,1 @@
+"""Product pictures: work for the CPU."""

@@ -1,0 +1,186 @@
+"""Everything that the demo starts, and its end: Redis, the receivers, the database, the processes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hardening.testing.processes import ManagedProcess
+from hardening.testing.servers.redis import RedisServer
+from sample_project.demo.errors import DemoError
+from sample_project.demo.pictures import draw_all
+from sample_project.demo.progress import say
+from sample_project.effects import DIRECTORY_VARIABLE
+from sample_project.receivers.http import HttpReceiver
+from sample_project.receivers.mended import Mended
+from sample_project.receivers.smtp import SmtpReceiver
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATOR = "operator"
+READY_SECONDS = 60.0
+STOP_SECONDS = 6.0
+WEB_PORT, FLOWER_PORT = 8000, 5555
+
+
+class Stage:
+    """A context manager: inside, all parts are ready; after it, however it was left, none is there."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.password = secrets.token_urlsafe(9)
+        self.effects = data / "effects"
+        self.mended = Mended(data / "mended")
+        self.redis = RedisServer(append_only=True, data_dir=data / "redis")
+        self.http = HttpReceiver(self.mended)
+        self.smtp = SmtpReceiver(self.mended)
+        self.env = {
+            "DJANGO_SETTINGS_MODULE": "sample_project.settings",
+            "SHOP_DATA": str(data),
+            DIRECTORY_VARIABLE: str(self.effects),
+            "SHOP_BROKER_URL": self.redis.url_for(0),
+            "SHOP_RESULT_URL": self.redis.url_for(1),
+            "SHOP_SMTP_PORT": str(self.smtp.port),
+        }
+        self._processes: list[ManagedProcess] = []
+
+    @property
+    def broker_url(self) -> str:
+        return self.redis.url_for(0)
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        say("drawing the product pictures")
+        draw_all(self.data / "media" / "pictures")
+        say("starting Redis (append-only), a web server and a mail server to talk to")
+        self.redis.start()
+        self.http.start()
+        self.smtp.start()
+        say("creating the database")
+        self._set_up_django()
+        say("starting two workers: prefork for computing, gevent for waiting")
+        workers = [
+            self._celery(
+                "worker", "-n", "cpu@%h", "-Q", "celery", "-c", "2", "-E", "-l", "INFO", log="worker-cpu"
+            ),
+            self._celery(
+                "worker",
+                "-P",
+                "gevent",
+                "-n",
+                "io@%h",
+                "-Q",
+                "io",
+                "-c",
+                "20",
+                "-E",
+                "-l",
+                "INFO",
+                log="worker-io",
+            ),
+        ]
+        for worker in workers:
+            worker.wait_for_log(" ready.", timeout=READY_SECONDS)
+
+    def _set_up_django(self) -> None:
+        os.environ.update(self.env)
+        import django
+
+        django.setup()
+        from django.contrib.auth import get_user_model
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+        operators = get_user_model()._default_manager
+        operator, _ = operators.get_or_create(
+            username=OPERATOR, defaults={"is_staff": True, "is_superuser": True}
+        )
+        operator.set_password(self.password)
+        operator.save()
+
+    def open_doors(self) -> None:
+        """Start the admin and Flower. Raises DemoError when their ports are taken."""
+        for port, what in ((WEB_PORT, "the admin"), (FLOWER_PORT, "Flower")):
+            require_free(port, what)
+        # From the environment, not the command line, where every user of the machine could read it.
+        flower_env = {"FLOWER_BASIC_AUTH": f"{OPERATOR}:{self.password}"}
+        web = self._process(
+            # --insecure: Django's development server serves the admin's static files although DEBUG is off.
+            ["-m", "sample_project.manage", "runserver", f"127.0.0.1:{WEB_PORT}", "--noreload", "--insecure"],
+            log="web",
+        )
+        flower = self._celery(
+            "flower", "--address=127.0.0.1", f"--port={FLOWER_PORT}", log="flower", extra_env=flower_env
+        )
+        for process, port in ((web, WEB_PORT), (flower, FLOWER_PORT)):
+            process.wait_ready(partial(is_open, port), timeout=READY_SECONDS, what=f"open port {port}")
+
+    def check(self) -> None:
+        """Raises DemoError, with the end of its log, when a part that should run has ended."""
+        for process in (*self._processes, self.redis.process):
+            if not process.is_running:
+                raise DemoError(f"{process.name} has ended ({process.returncode})\n{process.log_tail()}")
+
+    def close(self) -> None:
+        """End everything. Not to be interrupted: each part has a few seconds, and is killed after that."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        say("stopping everything")
+        if self._processes:
+            with ThreadPoolExecutor(len(self._processes)) as pool:
+                list(pool.map(lambda process: process.stop(timeout=STOP_SECONDS), self._processes))
+        self.http.stop()
+        self.smtp.stop()
+        self.redis.stop()
+
+    def _celery(self, *arguments: str, log: str, extra_env: dict[str, str] | None = None) -> ManagedProcess:
+        return self._process(
+            ["-m", "celery", "-A", "sample_project", *arguments], log=log, extra_env=extra_env
+        )
+
+    def _process(
+        self, arguments: list[str], *, log: str, extra_env: dict[str, str] | None = None
+    ) -> ManagedProcess:
+        process = ManagedProcess(
+            [sys.executable, *arguments],
+            log_path=self.data / "logs" / f"{log}.log",
+            env={**os.environ, **self.env, "PYTHONUNBUFFERED": "1", **(extra_env or {})},
+            cwd=ROOT,
+            name=log,
+        )
+        self._processes.append(process)
+        return process.start()
+
+
+def require_free(port: int, what: str) -> None:
+    """Raises DemoError when someone listens on the port already."""
+    if is_open(port):
+        raise DemoError(
+            f"port {port} is taken by another program: {what} needs it. End that program, and try again."
+        )
+
+
+def is_open(port: int) -> bool:
+    """Whether someone listens on this port of this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

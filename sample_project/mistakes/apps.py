@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class MistakesConfig(AppConfig):
+    name = "sample_project.mistakes"

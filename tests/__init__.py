@@ -1,0 +1,1 @@
+"""The tests, by level: unit, contract, integration, system, browser, migrations."""

@@ -1,0 +1,288 @@
+"""DatabaseSink keeps its promise on every database that we support."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from django.db import DatabaseError, connections, transaction
+from django.utils import timezone
+
+from dlq.conf import dlq_settings
+from dlq.discard import discard
+from dlq.models import Attempt, DeadLetter
+from dlq.sink import DatabaseSink
+from hardening.core.errors import SinkUnavailable
+from hardening.core.letter import Canvas
+from hardening.core.sink import DeadLetterSink
+from tests.helpers.databases import database_from_url
+from tests.helpers.dlq_databases import KINDS, database_alias_for, letters_in
+from tests.helpers.dlq_letters import attempt, letter
+
+
+@pytest.fixture(params=KINDS)
+def alias(request, tmp_path, settings, django_db_blocker) -> Iterator[str]:
+    with django_db_blocker.unblock(), letters_in(request.param, request, tmp_path) as name:
+        settings.DLQ = {"DATABASE": name}
+        yield name
+
+
+def test_the_sink_fulfils_the_port() -> None:
+    assert isinstance(DatabaseSink(), DeadLetterSink)
+
+
+def test_every_field_of_a_kept_letter_comes_back(alias) -> None:
+    record = letter(replay_number=2, eta="2026-03-01T10:00:00", redelivered=True)
+
+    DatabaseSink().keep(record)
+
+    row = DeadLetter.objects.get()
+    assert row.record() == record.__class__(
+        **{name: getattr(record, name) for name in record.__slots__ if name != "attempts"}, attempts=()
+    )
+    assert (row.task_id, row.state, row.error_class, row.captures) == (
+        record.task_id,
+        "open",
+        "shop.errors.CardDeclined",
+        1,
+    )
+    assert [(a.number, a.message) for a in row.attempts.all()] == [
+        (2, "declined at attempt 2"),
+        (1, "declined at attempt 1"),
+    ]
+
+
+def test_the_same_failure_kept_again_is_one_letter_with_one_capture_more(alias) -> None:
+    first = letter(attempts=(attempt(1),))
+    again = letter(task_id=first.task_id, attempts=(attempt(1, message="poorer", traceback=""), attempt(2)))
+
+    DatabaseSink().keep(first)
+    DatabaseSink().keep(again)
+
+    row = DeadLetter.objects.get()
+    assert row.captures == 2
+    assert row.error_message == "declined at attempt 1"
+    assert [(a.number, a.message) for a in row.attempts.all()] == [
+        (2, "declined at attempt 2"),
+        (1, "declined at attempt 1"),
+    ]
+
+
+def test_a_failure_after_its_letter_was_closed_is_a_new_letter(alias) -> None:
+    record = letter()
+    DatabaseSink().keep(record)
+    discard([DeadLetter.objects.get().pk], by="test", reason="known")
+
+    DatabaseSink().keep(record)
+    DatabaseSink().keep(record)
+
+    assert list(DeadLetter.objects.order_by("occurrence").values_list("occurrence", "state", "captures")) == [
+        (1, "discarded", 1),
+        (2, "open", 2),
+    ]
+
+
+def test_another_body_or_replay_of_the_same_delivery_is_another_letter(alias) -> None:
+    record = letter()
+
+    DatabaseSink().keep(record)
+    DatabaseSink().keep(letter(task_id=record.task_id, body=b"other"))
+    DatabaseSink().keep(letter(task_id=record.task_id, replay_number=1))
+
+    assert DeadLetter.objects.count() == 3
+
+
+def test_task_ids_that_differ_in_case_or_beyond_the_column_are_different_deliveries(alias) -> None:
+    for task_id in ("abc", "ABC", "abc ", "x" * 300 + "1", "x" * 300 + "2"):
+        DatabaseSink().keep(letter(task_id=task_id))
+
+    assert DeadLetter.objects.count() == 5
+    assert {row.record().delivery_key for row in DeadLetter.objects.all()} >= {
+        "x" * 300 + "1",
+        "x" * 300 + "2",
+    }
+
+
+def test_no_text_or_number_makes_a_letter_unstorable(alias) -> None:
+    hostile = "a\x00b\ud800c \U0001f4a5" + "x" * 400
+    record = letter(
+        task_id=hostile,
+        task_name=hostile,
+        replay_number=10**12,
+        reason=hostile,
+        queue=hostile,
+        eta=hostile,
+        priority=-(10**12),
+        replay_of="no uuid",
+        argument_names=(hostile,),
+        canvas=Canvas(group=hostile, chain=(hostile,)),
+        versions={hostile: hostile},
+        attempts=(
+            attempt(-5, message=hostile, traceback=hostile, error_class=hostile, started_at=None),
+            attempt(-5),
+        ),
+    )
+
+    DatabaseSink().keep(record)
+
+    row = DeadLetter.objects.get()
+    assert row.error_message
+    assert row.record().payload.body == record.payload.body
+
+
+def test_a_letter_without_attempts_is_kept(alias) -> None:
+    DatabaseSink().keep(letter(attempts=()))
+
+    assert DeadLetter.objects.get().error_class == ""
+
+
+def test_a_letter_kept_in_a_broken_transaction_is_committed_on_its_own(alias) -> None:
+    record = letter()
+    with pytest.raises(ZeroDivisionError), transaction.atomic(using=alias):
+        with pytest.raises(DatabaseError), transaction.atomic(using=alias, savepoint=False):
+            connections[alias].cursor().execute("SELECT * FROM no_such_table")
+        before = connections[alias]
+        DatabaseSink().keep(record)
+        assert connections[alias] is before
+        raise ZeroDivisionError
+
+    assert DeadLetter.objects.get().task_id == record.task_id
+
+
+def test_a_letter_survives_the_rollback_of_the_callers_transaction(alias) -> None:
+    with pytest.raises(ZeroDivisionError), transaction.atomic(using=alias):
+        list(DeadLetter.objects.all())
+        DatabaseSink().keep(letter())
+        raise ZeroDivisionError
+
+    assert DeadLetter.objects.count() == 1
+
+
+@pytest.mark.parametrize("closed_before", [False, True])
+def test_processes_that_keep_the_same_failure_at_once_make_one_letter(alias, closed_before) -> None:
+    record = letter()
+    if closed_before:
+        DatabaseSink().keep(record)
+        discard([DeadLetter.objects.get().pk], by="test", reason="known")
+    errors: list[BaseException] = []
+    start = threading.Barrier(8)
+
+    def keep() -> None:
+        sink = DatabaseSink()
+        try:
+            start.wait()
+            for _ in range(5):
+                sink.keep(record)
+        except BaseException as exc:
+            errors.append(exc)
+        finally:
+            sink.close()
+
+    threads = [threading.Thread(target=keep) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    row = DeadLetter.objects.open().get()
+    assert row.captures == 40
+    assert row.occurrence == (2 if closed_before else 1)
+    assert Attempt.objects.filter(letter=row).count() == 2
+
+
+def test_a_connection_that_the_server_closed_is_replaced_without_an_error(alias) -> None:
+    if alias == "dlq_sqlite":
+        pytest.skip("SQLite has no server")
+    DatabaseSink().keep(letter())
+    _end_session(alias)
+
+    DatabaseSink().keep(letter())
+
+    assert DeadLetter.objects.count() == 2
+
+
+def test_close_leaves_no_connection_for_a_fork_to_inherit(alias) -> None:
+    sink = DatabaseSink()
+    sink.keep(letter())
+
+    sink.close()
+
+    assert connections[alias].connection is None
+
+
+def test_the_failure_of_a_replay_closes_the_letter_that_was_put_back_after_a_lost_answer(alias) -> None:
+    original = letter()
+    DatabaseSink().keep(original)
+    row = DeadLetter.objects.get()
+
+    DatabaseSink().keep(
+        letter(task_id="second", delivery_key=original.delivery_key, replay_number=1, replay_of=str(row.pk))
+    )
+
+    row.refresh_from_db()
+    assert row.state == "replayed"
+    follower = row.replays.get()
+    assert (follower.task_id, follower.state) == ("second", "open")
+
+
+def test_a_letter_is_kept_although_the_one_that_it_replays_is_gone(alias) -> None:
+    DatabaseSink().keep(letter(replay_number=1, replay_of="6b3d2a3e-6c5b-4a55-9f57-3f8f0b0a8f11"))
+
+    assert DeadLetter.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u@127.0.0.1:1/x", "mysql://u@127.0.0.1:1/x", "sqlite:////no/dir/x"]
+)
+def test_a_database_that_is_down_is_reported_as_sink_unavailable(url, settings, django_db_blocker) -> None:
+    if url.startswith("mysql"):
+        import pymysql
+
+        pymysql.version_info = (2, 2, 8, "final", 0)
+    with django_db_blocker.unblock(), database_alias_for("down", database_from_url(url)):
+        settings.DLQ = {"DATABASE": "down"}
+        sink = DatabaseSink()
+
+        with pytest.raises(SinkUnavailable, match=r"task t1 \(shop\.tasks\.charge\).*'down'") as caught:
+            sink.keep(letter(task_id="t1"))
+
+        assert isinstance(caught.value.__cause__, DatabaseError)
+        assert not sink.is_reachable()
+
+
+def test_keys_that_do_not_work_never_lead_to_a_payload_in_clear(alias, settings) -> None:
+    settings.DLQ = {"DATABASE": alias, "ENCRYPTION_KEYS": ["not a key"]}
+    assert dlq_settings().encryption_keys
+
+    with pytest.raises(SinkUnavailable, match="not a Fernet key"):
+        DatabaseSink().keep(letter())
+
+    assert DeadLetter.objects.count() == 0
+
+
+@pytest.mark.django_db
+def test_a_database_in_memory_shares_the_tests_own_transaction() -> None:
+    if connections["default"].vendor != "sqlite":
+        pytest.skip("another database was chosen for this run")
+
+    DatabaseSink().keep(letter(failed_at=timezone.now()))
+
+    assert DeadLetter.objects.count() == 1
+
+
+def _end_session(alias: str) -> None:
+    connection = connections[alias]
+    other = connections.create_connection(alias)
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT pg_backend_pid()")
+            statement = "SELECT pg_terminate_backend(%s)"
+        else:
+            cursor.execute("SELECT CONNECTION_ID()")
+            statement = "KILL %s"
+        session = cursor.fetchone()[0]
+    with other.cursor() as cursor:
+        cursor.execute(statement, [session])
+    other.close()

@@ -1,0 +1,1 @@
+"""What several tests need to say their claim in few words."""

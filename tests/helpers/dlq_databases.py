@@ -1,0 +1,63 @@
+"""Real databases for dead letters, each under an alias of its own, added while the tests run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+
+from tests.helpers.databases import database_from_url
+
+KINDS = ("sqlite", "postgres", "mariadb")
+_migrated: set[tuple[str, str]] = set()
+
+
+@contextmanager
+def letters_in(kind: str, request: pytest.FixtureRequest, directory: Path) -> Iterator[str]:
+    """An empty database of this kind with dlq's tables; yields its alias, which DLQ["DATABASE"] names."""
+    url = _url(kind, request, directory)
+    alias = f"dlq_{kind}"
+    entry = database_from_url(url)
+    if kind == "sqlite":
+        entry["OPTIONS"] = {"timeout": 20}
+    with database_alias_for(alias, entry):
+        if (alias, url) not in _migrated:
+            call_command("migrate", "dlq", database=alias, verbosity=0)
+            _migrated.add((alias, url))
+        else:
+            for table in ("dlq_attempt", "dlq_deadletter"):
+                with connections[alias].cursor() as cursor:
+                    cursor.execute(f"DELETE FROM {table}")
+        yield alias
+
+
+@contextmanager
+def database_alias_for(alias: str, entry: dict[str, Any]) -> Iterator[None]:
+    """Add an entry to DATABASES of the running process for a while."""
+    settings.DATABASES[alias] = entry
+    connections.configure_settings(settings.DATABASES)
+    try:
+        yield
+    finally:
+        connections[alias].close()
+        del connections[alias]
+        del settings.DATABASES[alias]
+
+
+def _url(kind: str, request: pytest.FixtureRequest, directory: Path) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{directory / 'letters.sqlite3'}"
+    if kind == "mariadb":
+        # The alias of MySQL's driver in Django is mysqlclient, whose version PyMySQL must claim.
+        import pymysql
+
+        pymysql.version_info = (2, 2, 8, "final", 0)
+        pymysql.install_as_MySQLdb()
+    url: str = request.getfixturevalue(f"{kind}_server").url
+    return url

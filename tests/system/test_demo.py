@@ -1,0 +1,166 @@
+"""The demo as its users run it: it accounts for every job, and leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hardening.testing.processes import ManagedProcess
+from sample_project.demo.jobs import CASES
+from tests.helpers.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = 40
+DEMO = [sys.executable, "-m", "sample_project.demo", "--jobs", str(JOBS)]
+RUN_SECONDS = 180
+INTERRUPTED = 130
+
+pytestmark = [
+    pytest.mark.timeout(RUN_SECONDS + 60),
+    pytest.mark.skipif(
+        not Path("/proc/self/environ").exists(), reason="needs /proc to find what was left behind"
+    ),
+]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Nothing of the tests' own settings; TMPDIR marks all that the demo starts."""
+    ours = ("SHOP_", "CELERY_", "DJANGO_", "TMPDIR")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {
+        "TMPDIR": str(home)
+    }
+
+
+def processes_of(home: Path) -> dict[int, str]:
+    """The command lines of the living processes that carry this directory's mark, by process id."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"TMPDIR={home}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:  # It has just ended.
+            continue
+    return found
+
+
+def assert_nothing_is_left(home: Path) -> None:
+    wait_until(lambda: not processes_of(home), 5, lambda: f"left: {processes_of(home)}")
+    assert list(home.iterdir()) == []
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "tmp"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def demo(home: Path, tmp_path: Path) -> Iterator[ManagedProcess]:
+    """The demo, started."""
+    with ManagedProcess(
+        DEMO, log_path=tmp_path / "demo.log", env=environment(home), cwd=ROOT, stop_timeout_seconds=30
+    ) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """The demo, run to its end, and its directory for temporary files."""
+    home = tmp_path_factory.mktemp("finished")
+    done = subprocess.run(
+        DEMO,
+        env=environment(home),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    return done, home
+
+
+def last_table(output: str) -> dict[str, list[str]]:
+    """The rows of the second ledger by kind of job: published, succeeded, dead, and so on."""
+    table = output.rpartition("\njob ")[2]
+    kinds = [case.kind for case in CASES]
+    rows = [line for line in table.splitlines() if line.rsplit("  ")[0] in kinds]
+    return {line.rsplit("  ")[0]: line.partition("  ")[2].split() for line in rows}
+
+
+def test_every_job_is_accounted_for(finished):
+    done, _ = finished
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = re.fullmatch(
+        r"ledger: published=(\d+) succeeded=(\d+) dead=(\d+) cancelled=(\d+) pending=0 lost=0",
+        done.stdout.splitlines()[-1],
+    )
+    assert line is not None, done.stdout
+    published, *fates = map(int, line.groups())
+    assert published == JOBS == sum(fates)
+
+
+def test_what_can_be_mended_succeeds_in_the_end_and_what_cannot_stays_a_dead_letter(finished):
+    done, _ = finished
+
+    rows = last_table(done.stdout)
+
+    for case in CASES:
+        published, succeeded, dead = rows[case.kind][:3]
+        assert (succeeded, dead) == ((published, ".") if case.can_succeed else (".", published)), case.kind
+
+
+def test_the_job_whose_process_was_killed_is_run_again(finished):
+    done, _ = finished
+
+    recovered = last_table(done.stdout)["contact sheet, killed"][7]
+
+    assert recovered == "1"
+
+
+def test_it_leaves_no_process_and_no_file(finished):
+    _, home = finished
+
+    assert_nothing_is_left(home)
+
+
+@pytest.mark.parametrize(
+    "moment", ["starting Redis", "creating the database", "starting two workers", "published", "settled"]
+)
+def test_ctrl_c_at_any_moment_leaves_no_process_and_no_file(demo, home, moment):
+    demo.wait_for_log(moment, timeout=90)
+
+    demo.send_signal(signal.SIGINT)
+
+    assert demo.wait(timeout=60) == INTERRUPTED, demo.log_text()
+    assert_nothing_is_left(home)
+
+
+def test_a_supervisor_s_sigterm_ends_it_as_ctrl_c_does(demo, home):
+    demo.wait_for_log("published", timeout=90)
+
+    demo.send_signal(signal.SIGTERM)
+
+    assert demo.wait(timeout=60) == INTERRUPTED, demo.log_text()
+    assert_nothing_is_left(home)
+
+
+def test_when_a_worker_dies_it_shows_the_end_of_that_worker_s_log_and_fails(demo, home):
+    demo.wait_for_log("published", timeout=90)
+    worker = next(pid for pid, command in processes_of(home).items() if "io@%h" in command)
+
+    os.kill(worker, signal.SIGKILL)
+
+    assert demo.wait(timeout=60) == 1, demo.log_text()
+    assert "demo: worker-io has ended (-9)" in demo.log_text()
+    assert "end of worker-io.log" in demo.log_text()
+    assert "Traceback" not in demo.log_text().partition("demo: worker-io")[0]
+    assert_nothing_is_left(home)
