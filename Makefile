@@ -32,10 +32,9 @@ test: $(STAMP) ## Run the tests of LEVELS against real servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(LEVELS)))
 
 check: $(STAMP) ## Format, lint, types, direction of imports
-	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@failed=; for tool in "ruff format --check $(SOURCES)" "ruff check $(SOURCES)" mypy lint-imports; do \
+		echo "$$tool"; $(BIN)/$$tool || failed="$$failed, $${tool%%$(SOURCES)}"; \
+	done; test -z "$$failed" || { echo "failed: $${failed#, }"; exit 1; }
 
 format: $(STAMP) ## Format, and mend what the linter can mend
 	$(BIN)/ruff format $(SOURCES)
@@ -58,19 +57,19 @@ clean: ## Remove environments and caches
 
 python-new-enough:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "celery-hardening needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1 || echo absent)."; \
+		echo "celery-hardening needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null | head -n 1 | grep . || echo absent)."; \
 		echo "Install it, or name another one: make PYTHON=python3.13 $(MAKECMDGOALS)"; exit 1; }
 
 # The stamp's name holds a checksum of what was installed: a changed set is installed anew, an unchanged one at no cost.
 $(STAMP): | python-new-enough
 	$(PYTHON) -m venv $(if $(wildcard $(VENV)/bin/python),,--clear) $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(REQUIREMENTS)
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install -qq --require-hashes --requirement $(REQUIREMENTS)
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	rm -f $(VENV)/.installed-*
 	touch $@
 
 $(DEMO_STAMP): | python-new-enough
 	$(PYTHON) -m venv $(if $(wildcard $(DEMO_VENV)/bin/python),,--clear) $(DEMO_VENV)
-	$(DEMO_VENV)/bin/python -m pip install --quiet --require-hashes --requirement requirements/demo.txt
+	$(DEMO_VENV)/bin/python -m pip install -qq --require-hashes --requirement requirements/demo.txt
 	rm -f $(DEMO_VENV)/.installed-*
 	touch $@

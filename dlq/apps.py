@@ -24,4 +24,6 @@ class DlqConfig(AppConfig):
 
         register(check_settings)
         offer_sink("dlq.sink.DatabaseSink")
-        offer_duty(Duty(name="dlq.ingest", every_seconds=dlq_settings().ingest_every_seconds, run=ingest_duty))
+        offer_duty(
+            Duty(name="dlq.ingest", every_seconds=dlq_settings().ingest_every_seconds, run=ingest_duty)
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.apps import AppConfig
@@ -19,7 +19,11 @@ __all__ = ["KEYS_CODE", "UNENCRYPTED_CODE", "check_settings", "findings"]
 KEYS_CODE = "CH021"
 UNENCRYPTED_CODE = "CH022"
 _KEYS = 'settings.DLQ["ENCRYPTION_KEYS"]'
-_FORMS: dict[Level, type[CheckMessage]] = {Level.INFO: Info, Level.WARNING: Warning, Level.ERROR: Error}
+_FORMS: dict[Level, Callable[..., CheckMessage]] = {
+    Level.INFO: Info,
+    Level.WARNING: Warning,
+    Level.ERROR: Error,
+}
 
 
 def findings() -> list[Finding]:

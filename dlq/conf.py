@@ -11,7 +11,7 @@ from django.core.signals import setting_changed
 from django.db import router
 
 from hardening.core.findings import Finding, Level
-from hardening.core.redaction import DEFAULT_SECRET_NAMES, Redactor
+from hardening.core.redaction import DEFAULT_SECRET_NAMES, Redactor, project_secret_names
 from hardening.core.settings import read_settings
 
 __all__ = ["SETTINGS_CODE", "DlqSettings", "database_alias", "dlq_settings", "read_dlq_settings", "redactor"]
@@ -67,9 +67,9 @@ def database_alias() -> str:
 
 
 def redactor() -> Redactor:
-    """The redactor that the settings describe."""
+    """Hides what DLQ names, and what HARDENING["REDACT"] hid when the letter was captured."""
     conf = dlq_settings()
-    return Redactor((*conf.redact, *conf.redact_extra))
+    return Redactor((*conf.redact, *conf.redact_extra, *project_secret_names()))
 
 
 def _impossible(conf: DlqSettings) -> list[Finding]:
@@ -86,14 +86,16 @@ def _impossible(conf: DlqSettings) -> list[Finding]:
             f"Name one of: {', '.join(sorted(settings.DATABASES))}; or remove the key.",
         )
     if conf.ingest_every_seconds <= 0:
-        wrong("INGEST_EVERY_SECONDS", f"{conf.ingest_every_seconds} is not above zero", "Give seconds above 0.")
+        wrong(
+            "INGEST_EVERY_SECONDS", f"{conf.ingest_every_seconds} is not above zero", "Give seconds above 0."
+        )
     if conf.ingest_batch < 1:
         wrong("INGEST_BATCH", f"{conf.ingest_batch} letters are none", "Give a number from 1.")
-    if conf.stale_claim_seconds < 10:
+    if conf.stale_claim_seconds < 30:
         wrong(
             "STALE_CLAIM_SECONDS",
             f"{conf.stale_claim_seconds} s is shorter than one publish may take",
-            "Give at least 10 seconds, so that a slow replay is not mistaken for a dead one.",
+            "Give at least 30 seconds, so that a slow replay is not mistaken for a dead one.",
         )
     return found
 

@@ -5,40 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import connections, transaction
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["committing", "drop_connection"]
+__all__ = ["drop_connection", "own_connection"]
 
 
 @contextmanager
-def committing(alias: str) -> Iterator[None]:
-    """Run the block in one transaction on `alias`, committed when the block ends.
+def own_connection(alias: str) -> Iterator[None]:
+    """Inside the block this thread's connection to `alias` is in no transaction and commits by itself.
 
-    When this thread's connection is inside a transaction (perhaps a broken one), the block gets a
-    fresh connection, swapped in for its time and closed after it.
+    When it is inside one (perhaps a broken one), the block gets a fresh connection, swapped in for its
+    time and closed after it.
 
     An SQLite database in memory is the one exception: a second connection could not write while the
-    first is in a transaction, so there the block is a savepoint and shares the caller's fate. Such
-    databases exist in tests only.
+    first is in a transaction, so there the block shares the caller's fate. Such databases exist in
+    tests only. An SQLite file has one writer: when the caller's transaction holds it, the block fails.
     """
     current = connections[alias]
     if _is_free(current) or _is_in_memory(current):
-        with transaction.atomic(using=alias):
-            yield
+        yield
         return
     private = connections.create_connection(alias)
     connections[alias] = private
     try:
-        with transaction.atomic(using=alias):
-            yield
+        private.set_autocommit(True)
+        yield
     finally:
         connections[alias] = current
         private.close()
 
 
 def drop_connection(alias: str) -> None:
-    """Close this thread's connection, so that the next use opens a new one. Keeps one that is in a transaction."""
+    """Close this thread's connection, unless it is in a transaction; the next use opens a new one."""
     current = connections[alias]
     if not current.in_atomic_block:
         current.close()

@@ -27,6 +27,14 @@ class DiscardOutcome:
     skipped: Mapping[str, int]
     dry_run: bool = False
 
+    def as_dict(self) -> dict[str, object]:
+        """Plain form for --json."""
+        return {
+            "discarded": [str(pk) for pk in self.discarded],
+            "skipped": dict(self.skipped),
+            "dry_run": self.dry_run,
+        }
+
 
 def discard(
     letter_ids: Iterable[UUID | str], *, by: str, reason: str, dry_run: bool = False

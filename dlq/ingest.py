@@ -1,4 +1,4 @@
-"""Takes letters that were parked on the broker into the database; none leaves the broker before it is stored."""
+"""Takes letters that were parked on the broker into the database; none leaves before it is stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from celery import Celery
 
-from hardening.core.broker import DEAD_LETTER_QUEUE, drain_letters
+from hardening.core.broker import drain_letters, parking_queue
 from hardening.core.letter import Attempt, DeadLetter, Payload
 from hardening.core.reasons import Reason
 
@@ -38,7 +38,7 @@ def ingest(app: Celery, *, limit: int) -> int:
             extra={"delivery_key": letter.delivery_key, "size_bytes": len(raw)},
         )
 
-    return drain_letters(app, sink.keep, reject=keep_unreadable, limit=limit)
+    return drain_letters(app, sink.keep, reject=keep_unreadable, limit=limit, queue=parking_queue())
 
 
 def ingest_duty(app: Celery) -> None:
@@ -59,6 +59,7 @@ def ingest_duty(app: Celery) -> None:
 def _unreadable(raw: bytes, exc: Exception) -> DeadLetter:
     now = datetime.now(UTC)
     # By content, so that taking the same entry in twice is one letter.
+    queue = parking_queue()
     name = f"unreadable-{hashlib.sha256(raw).hexdigest()}"
     return DeadLetter(
         delivery_key=name,
@@ -70,12 +71,12 @@ def _unreadable(raw: bytes, exc: Exception) -> DeadLetter:
             Attempt(
                 number=1,
                 error_class=type(exc).__name__,
-                message=f"an entry of the queue {DEAD_LETTER_QUEUE} is not a dead letter in wire form",
+                message=f"an entry of the queue {queue} is not a dead letter in wire form",
                 failed_at=now,
             ),
         ),
         payload=Payload(body=raw, content_type="application/octet-stream", content_encoding="binary"),
         failed_at=now,
         # No routing key: it has no queue to go back to, so that a replay must be told one.
-        queue=DEAD_LETTER_QUEUE,
+        queue=queue,
     )

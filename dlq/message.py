@@ -15,7 +15,9 @@ from .errors import NoDestination
 __all__ = ["Destination", "ReplayMessage", "destination_of", "headers_for_replay", "properties_for_replay"]
 
 # Of the life that ended: when it should have run, how often it failed, where it was dead-lettered.
-_LEFT_BEHIND = frozenset({ATTEMPTS_HEADER, "compression", "redelivered", "x-delivery-count", "x-acquired-count"})
+_LEFT_BEHIND = frozenset(
+    {ATTEMPTS_HEADER, "compression", "redelivered", "x-delivery-count", "x-acquired-count"}
+)
 _LEFT_BEHIND_FAMILIES = ("x-death", "x-first-death", "x-last-death")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
 from django.db import models
 from django.db.models import F, Q
@@ -89,7 +89,9 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 
     def give_back(self, token: uuid.UUID, *, error: str) -> int:
         """replaying -> open, for the holder of this token only."""
-        return self.replaying().claimed_with(token).update(state=State.OPEN, claimed_at=None, replay_error=error)
+        return (
+            self.replaying().claimed_with(token).update(state=State.OPEN, claimed_at=None, replay_error=error)
+        )
 
     def prove_replayed(self, *, now: datetime) -> int:
         """Close what must have been sent, because the failure of its replay arrived."""
@@ -104,7 +106,10 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
         )
 
 
-class DeadLetterManager(models.Manager.from_queryset(DeadLetterQuerySet)):  # type: ignore[misc]
+_LetterManager = models.Manager.from_queryset(DeadLetterQuerySet)
+
+
+class DeadLetterManager(_LetterManager):
     """Reads and writes where DLQ["DATABASE"] says, also without a router."""
 
     def get_queryset(self) -> DeadLetterQuerySet:
@@ -154,7 +159,9 @@ class DeadLetter(models.Model):
     versions = models.JSONField(_("versions"), default=dict, blank=True)
 
     captures = models.PositiveIntegerField(
-        _("captures"), default=1, help_text=_("How often this same failure was handed in while the letter was live.")
+        _("captures"),
+        default=1,
+        help_text=_("How often this same failure was handed in while the letter was live."),
     )
     first_seen_at = models.DateTimeField(_("first seen"), help_text=_("Start of the first known attempt."))
     failed_at = models.DateTimeField(_("failed"))
@@ -203,7 +210,9 @@ class DeadLetter(models.Model):
             models.UniqueConstraint(
                 fields=("delivery_key", "replay_number", "body_digest", "occurrence"), name="dlq_letter_once"
             ),
-            models.CheckConstraint(condition=Q(state__in=[state.value for state in State]), name="dlq_letter_state"),
+            models.CheckConstraint(
+                condition=Q(state__in=[state.value for state in State]), name="dlq_letter_state"
+            ),
             models.CheckConstraint(
                 condition=(
                     Q(state__in=[state.value for state in LIVE], closed_at__isnull=True)
@@ -212,7 +221,8 @@ class DeadLetter(models.Model):
                 name="dlq_letter_closed_at",
             ),
             models.CheckConstraint(
-                condition=~Q(state=State.REPLAYING.value) | Q(claimed_at__isnull=False, claim_token__isnull=False),
+                condition=~Q(state=State.REPLAYING.value)
+                | Q(claimed_at__isnull=False, claim_token__isnull=False),
                 name="dlq_letter_claim",
             ),
             models.CheckConstraint(condition=Q(occurrence__gte=1, captures__gte=1), name="dlq_letter_counts"),
@@ -234,7 +244,9 @@ class DeadLetter(models.Model):
 
     def record(self) -> LetterRecord:
         """The letter as it was captured, without its attempts. Raises CannotUnseal."""
-        plain = unseal(bytes(self.sealed), self.sealed_with, dlq_settings().encryption_keys, letter_id=self.pk)
+        plain = unseal(
+            bytes(self.sealed), self.sealed_with, dlq_settings().encryption_keys, letter_id=self.pk
+        )
         try:
             return load_letter(plain)
         except ValueError as exc:
@@ -270,8 +282,15 @@ class Attempt(models.Model):
         verbose_name = _("attempt")
         verbose_name_plural = _("attempts")
         ordering = ("-number",)
-        default_permissions: tuple[Any, ...] = ()
+        default_permissions = ()
         constraints = (models.UniqueConstraint(fields=("letter", "number"), name="dlq_attempt_once"),)
 
     def __str__(self) -> str:
         return f"{self.number}: {self.error_class}"
+
+    @property
+    def ran_for_seconds(self) -> float | None:
+        """How long it ran, where both ends are known."""
+        if self.started_at is None or self.failed_at is None:
+            return None
+        return max(0.0, (self.failed_at - self.started_at).total_seconds())

@@ -23,8 +23,8 @@ If the process dies
 If publishing fails, the row goes back to open with the error. The broker may have taken the message
 even so (an answer was lost); sending it again is then the case "between 2 and 3".
 
-A claim that takes long is renewed before each publish that starts late, so that a slow broker does not
-make our own claim stale. Rows are claimed in small chunks: a dying process holds up few.
+When a chunk takes long, what was sent is marked and the claim on the rest renewed, so that a slow broker
+does not make our own claim stale. Rows are claimed in small chunks: a dying process holds up few.
 
 Neither the result backend nor a route takes part.
 """
@@ -46,20 +46,22 @@ from django.utils import timezone
 from kombu import Connection, Queue
 from kombu.exceptions import KombuError
 
-from hardening.core.app import celery_app
+from hardening.core.apps import celery_app
 from hardening.core.broker import confirming_connection, publish_raw
 
-from .conf import dlq_settings
+from .conf import database_alias, dlq_settings
+from .connection import own_connection
 from .errors import BrokerUnreachable, CannotUnseal, NoDestination
-from .message import Destination, destination_of, headers_for_replay, properties_for_replay
 from .lookup import letters_of, states_of, unique_ids
+from .message import Destination, destination_of, headers_for_replay, properties_for_replay
 from .models import NAME_LENGTH, DeadLetter
 from .text import clip, without_credentials
 
 __all__ = ["ReplayOutcome", "replay"]
 
 _CHUNK = 50
-_CONFIRM_SECONDS = 10.0
+_CONFIRM_SECONDS = 5.0
+_RENEW_AT = 0.25
 _log = logging.getLogger(__name__)
 
 
@@ -75,6 +77,15 @@ class ReplayOutcome:
     skipped: Mapping[str, int]
     failed: Mapping[UUID, str]
     dry_run: bool = False
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain form for --json."""
+        return {
+            "sent": [str(pk) for pk in self.sent],
+            "skipped": dict(self.skipped),
+            "failed": {str(pk): error for pk, error in self.failed.items()},
+            "dry_run": self.dry_run,
+        }
 
 
 def replay(
@@ -94,11 +105,14 @@ def replay(
     sent: list[UUID] = []
     failed: dict[UUID, str] = {}
     skipped: Counter[str] = Counter()
-    with ExitStack() as stack:
+    # Each step commits by itself: inside a caller's transaction a rollback would reopen what was sent.
+    with own_connection(database_alias()), ExitStack() as stack:
         publisher = _Publisher(app=app, queue=queue, stack=stack)
         while chunk := list(islice(ids, _CHUNK)):
             if dry_run:
-                would = letters_of(chunk).replayable(stale_before=_stale_before()).values_list("pk", flat=True)
+                would = (
+                    letters_of(chunk).replayable(stale_before=_stale_before()).values_list("pk", flat=True)
+                )
                 claimed = list(would)
                 sent += claimed
             else:
@@ -162,32 +176,45 @@ def _replay_chunk(
     done: list[UUID] = []
     try:
         for letter in letters:
-            if time.monotonic() - claimed_at > dlq_settings().stale_claim_seconds / 4:
-                letters_of(chunk).exclude(pk__in=done).renew_claim(token, now=timezone.now())
+            if time.monotonic() - claimed_at > dlq_settings().stale_claim_seconds * _RENEW_AT:
+                # What is sent is marked first: unmarked and not renewed, it would be sent again.
+                sent += _mark(done, token)
+                letters_of(chunk).renew_claim(token, now=timezone.now())
                 claimed_at = time.monotonic()
                 if not letters_of([letter.pk]).replaying().claimed_with(token).exists():
                     failed[letter.pk] = "another replay took this letter over"
                     continue
-            try:
-                publisher.send(letter)
-            except Exception as exc:  # Whatever it was, the letter is given back with its text; the others go on.
-                error = _text_of(exc)
+            error = _send(letter, publisher)
+            if error is None:
+                done.append(letter.pk)
+            else:
                 letters_of([letter.pk]).give_back(token, error=error)
                 failed[letter.pk] = error
-                _log.warning(
-                    "dead letter %s was not sent again: %s",
-                    letter.pk,
-                    error,
-                    extra={"letter": str(letter.pk), "task_id": letter.task_id},
-                )
-            else:
-                done.append(letter.pk)
     finally:
         # Also when we are interrupted: what was sent is marked before we go.
-        if done:
-            letters_of(done).finish_replay(token, now=timezone.now())
-            sent += done
+        sent += _mark(done, token)
     return [letter.pk for letter in letters]
+
+
+def _send(letter: DeadLetter, publisher: _Publisher) -> str | None:
+    """None, or why the letter was not sent."""
+    try:
+        publisher.send(letter)
+    except Exception as exc:  # Whatever it was, this letter is given back with its text; the others go on.
+        error = _text_of(exc)
+        fields = {"letter": str(letter.pk), "task_id": letter.task_id}
+        _log.warning("dead letter %s was not sent again: %s", letter.pk, error, extra=fields)
+        return error
+    return None
+
+
+def _mark(done: list[UUID], token: UUID) -> list[UUID]:
+    """Mark as replayed what was sent, and hand it over: `done` is empty afterwards."""
+    marked = list(done)
+    if marked:
+        letters_of(marked).finish_replay(token, now=timezone.now())
+        done.clear()
+    return marked
 
 
 def _stale_before() -> datetime:

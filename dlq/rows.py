@@ -72,8 +72,10 @@ def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) ->
         expires=clip(None if letter.expires is None else str(letter.expires), 64),
         worker=clip(letter.worker, NAME_LENGTH),
         redelivered=bool(letter.redelivered),
-        canvas={key: _names(value) if isinstance(value, (list, tuple)) else value and clean(str(value))
-                for key, value in canvas.items()},
+        canvas={
+            key: _names(value) if isinstance(value, (list, tuple)) else value and clean(str(value))
+            for key, value in canvas.items()
+        },
         argument_names=_names(letter.argument_names),
         release=clip(letter.release, NAME_LENGTH),
         versions={clean(str(key)): clean(str(value)) for key, value in letter.versions.items()},

@@ -41,10 +41,13 @@ def unseal(data: bytes, method: str, keys: Sequence[str], *, letter_id: object) 
     if method == CLEAR:
         return data
     if method != FERNET:
-        raise CannotUnseal(f"letter {letter_id}: unknown sealing method {method!r}; was it written by a newer version?")
+        raise CannotUnseal(
+            f"letter {letter_id}: unknown sealing method {method!r}; was it written by a newer version?"
+        )
     if not keys:
         raise CannotUnseal(
-            f'letter {letter_id} is encrypted and DLQ["ENCRYPTION_KEYS"] is empty: set the key it was stored with'
+            f'letter {letter_id} is encrypted and DLQ["ENCRYPTION_KEYS"] is empty: '
+            "set the key that it was stored with"
         )
     problem = problem_with_keys(keys)
     if problem is not None:
@@ -71,7 +74,8 @@ def problem_with_keys(keys: Sequence[str]) -> str | None:
             Fernet(key)
         except (ValueError, TypeError):
             return (
-                f'DLQ["ENCRYPTION_KEYS"][{position}] is not a Fernet key (32 bytes, url-safe base64). Make one: '
+                f'DLQ["ENCRYPTION_KEYS"][{position}] is not a Fernet key (32 bytes, url-safe base64). '
+                "Make one: "
                 'python -c "from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
             )
     return None

@@ -2,10 +2,10 @@
 
 The argument. The unique constraint (delivery key, replay number, body digest, occurrence) decides,
 nobody else. A letter is first written as occurrence 1 without looking. If the constraint refuses it,
-one UPDATE counts the capture on the live letter of the same digest; a row that is locked by that
-UPDATE cannot be closed before we commit. If no letter is live, all are closed for good (closed states
-have no way out), and the next occurrence is written; of two processes that do so at once, one is
-refused and starts over, finding the other's letter live. So at most one letter of a digest is live.
+we look at the newest occurrence n of the digest. Is it live, one UPDATE counts the capture, provided
+that it is still live. Is it closed, it is so for good (closed states have no way out), and n + 1 is
+written: if anybody else wrote n + 1 since we looked, the constraint refuses ours. Whenever the store
+says no, we look again. An occurrence is only written over a closed one, so at most one is live.
 
 A connection that breaks at commit leaves it open whether the letter is stored. It is handed in again:
 stored once or not at all, it is stored once afterwards, perhaps with one capture too many.
@@ -23,6 +23,7 @@ from django.db import (
     OperationalError,
     ProgrammingError,
     connections,
+    transaction,
 )
 from django.utils import timezone
 
@@ -30,16 +31,18 @@ from hardening.core.errors import SinkUnavailable
 from hardening.core.letter import DeadLetter as LetterRecord
 
 from .conf import database_alias, dlq_settings
-from .connection import committing, drop_connection
+from .connection import drop_connection, own_connection
 from .errors import CannotSeal
 from .models import Attempt, DeadLetter
-from .rows import attempt_rows, letter_row
+from .rows import attempt_rows, body_digest, letter_row
+from .states import CLOSED
 from .text import without_credentials
 
 __all__ = ["DatabaseSink"]
 
-_MOST_TRIES = 12
 _MOST_BROKEN_CONNECTIONS = 2
+_LOCK_PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.02
 _LOCK_SIGNS = ("deadlock", "locked", "lock wait timeout", "could not serialize", "record has changed")
 
 
@@ -57,31 +60,28 @@ class DatabaseSink:
     def keep(self, letter: LetterRecord) -> None:
         """Store the letter durably before returning. Raises SinkUnavailable when it is not stored."""
         alias = self._alias()
+        deadline = time.monotonic() + _LOCK_PATIENCE_SECONDS
         broken = 0
-        looked = False
-        for attempt in range(_MOST_TRIES):
+        known = False
+        while True:
             try:
-                with committing(alias):
-                    if looked:
-                        self._keep_known(letter, alias)
-                    else:
-                        self._keep_new(letter, alias, occurrence=1)
-                return
+                with own_connection(alias):
+                    if self._keep_known(letter, alias) if known else self._keep_new(letter, alias):
+                        return
+                failure: Exception | None = None
             except IntegrityError as exc:
                 # The constraint spoke: there is such a letter already, or was a moment ago.
-                looked, last_error = True, exc
+                known, failure = True, exc
             except (OperationalError, InterfaceError) as exc:
-                last_error = exc
+                failure = exc
                 if not _is_lock_conflict(exc):
                     broken += 1
                     drop_connection(alias)
-                    if broken >= _MOST_BROKEN_CONNECTIONS:
-                        break
             except (DatabaseError, CannotSeal) as exc:
                 raise _unavailable(letter, alias, exc) from exc
-            if attempt:
-                time.sleep(random() * 0.02 * attempt)
-        raise _unavailable(letter, alias, last_error) from last_error
+            if broken >= _MOST_BROKEN_CONNECTIONS or time.monotonic() > deadline:
+                raise _unavailable(letter, alias, failure) from failure
+            time.sleep(random() * _PAUSE_SECONDS)
 
     def close(self) -> None:
         """Close this thread's connection: for a parent process that will fork. Safe to call at any time."""
@@ -99,30 +99,32 @@ class DatabaseSink:
     def _alias(self) -> str:
         return self._database or database_alias()
 
-    def _keep_new(self, letter: LetterRecord, alias: str, *, occurrence: int) -> None:
+    def _keep_new(self, letter: LetterRecord, alias: str, *, occurrence: int = 1) -> bool:
         now = timezone.now()
         row = letter_row(letter, keys=dlq_settings().encryption_keys, now=now)
         row.occurrence = occurrence
-        row.save(using=alias, force_insert=True)
-        Attempt.objects.using(alias).bulk_create(attempt_rows(letter.attempts, letter_id=row.pk))
-        if row.replay_of_id is not None:
-            DeadLetter.objects.using(alias).filter(
-                pk=row.replay_of_id, delivery_key=row.delivery_key, replay_number=row.replay_number - 1
-            ).prove_replayed(now=now)
+        with transaction.atomic(using=alias):
+            row.save(using=alias, force_insert=True)
+            Attempt.objects.using(alias).bulk_create(attempt_rows(letter.attempts, letter_id=row.pk))
+            if row.replay_of_id is not None:
+                DeadLetter.objects.using(alias).filter(
+                    pk=row.replay_of_id, delivery_key=row.delivery_key, replay_number=row.replay_number - 1
+                ).prove_replayed(now=now)
+        return True
 
-    def _keep_known(self, letter: LetterRecord, alias: str) -> None:
-        now = timezone.now()
-        row = letter_row(letter, keys=dlq_settings().encryption_keys, now=now)
-        same = DeadLetter.objects.using(alias).filter(body_digest=row.body_digest)
-        # The UPDATE comes first: it locks what it finds, and SQLite cannot turn a read into a write.
-        if not same.capture_again(now=now):
-            newest = same.order_by("-occurrence").values_list("occurrence", flat=True).first()
-            self._keep_new(letter, alias, occurrence=(newest or 0) + 1)
-            return
-        letter_id = same.live().values_list("pk", flat=True).get()
-        Attempt.objects.using(alias).bulk_create(
-            attempt_rows(letter.attempts, letter_id=letter_id), ignore_conflicts=True
-        )
+    def _keep_known(self, letter: LetterRecord, alias: str) -> bool:
+        same = DeadLetter.objects.using(alias).filter(body_digest=body_digest(letter))
+        # Outside the transaction: SQLite cannot turn a read into a write while others write.
+        newest = same.order_by("-occurrence").values_list("pk", "occurrence", "state").first()
+        if newest is None or newest[2] in CLOSED:
+            return self._keep_new(letter, alias, occurrence=newest[1] + 1 if newest else 1)
+        with transaction.atomic(using=alias):
+            if not same.filter(pk=newest[0]).capture_again(now=timezone.now()):
+                return False
+            Attempt.objects.using(alias).bulk_create(
+                attempt_rows(letter.attempts, letter_id=newest[0]), ignore_conflicts=True
+            )
+        return True
 
 
 def _is_lock_conflict(exc: Exception) -> bool:
@@ -130,7 +132,7 @@ def _is_lock_conflict(exc: Exception) -> bool:
     return any(sign in text for sign in _LOCK_SIGNS)
 
 
-def _unavailable(letter: LetterRecord, alias: str, exc: Exception) -> SinkUnavailable:
+def _unavailable(letter: LetterRecord, alias: str, exc: Exception | None) -> SinkUnavailable:
     # The text of other database errors may quote what was to be stored.
     tells = isinstance(exc, (CannotSeal, OperationalError, InterfaceError, ProgrammingError))
     what = f"{type(exc).__name__}: {without_credentials(str(exc).strip())}" if tells else type(exc).__name__

@@ -1,4 +1,4 @@
-"""celery-hardening: every task the broker accepted ends as done, as a kept dead letter, or is still pending."""
+"""celery-hardening: a task that the broker accepted is done, kept as a dead letter, or still pending."""
 
 from .core.errors import HardeningError, Permanent
 from .plugin import harden

@@ -92,11 +92,16 @@ def chosen_sink(app: Celery, settings: HardeningSettings) -> DeadLetterSink:
     """
     named = settings.dead_letter_sink
     if named:
-        return load_backend(DeadLetterSink, str(named.get("BACKEND", "")), named.get("OPTIONS") or {})
+        return _sink(str(named.get("BACKEND", "")), named.get("OPTIONS") or {})
     offered = offered_sink()
     if offered:
-        return load_backend(DeadLetterSink, offered, {})
+        return _sink(offered, {})
     return BrokerSink(app, settings.dead_letter_queue)
+
+
+def _sink(dotted_path: str, options: Mapping[str, Any]) -> DeadLetterSink:
+    sink: DeadLetterSink = load_backend(DeadLetterSink, dotted_path, options)
+    return sink
 
 
 class Keeper:
@@ -309,8 +314,9 @@ def argument_names(task: Any) -> tuple[str, ...]:
 def _queue_of(app: Celery, exchange: str, routing_key: str) -> str:
     if not exchange:
         return routing_key
-    for name, queue in app.amqp.queues.items():
-        if queue.exchange is not None and queue.exchange.name == exchange and queue.routing_key == routing_key:
+    queues: Any = app.amqp.queues
+    for name, queue in queues.items():
+        if queue.exchange.name == exchange and queue.routing_key == routing_key:
             return str(name)
     return routing_key
 

@@ -21,7 +21,8 @@ TAG = "celery"
 def messages_of(findings: Sequence[Finding], *, prefix: str) -> list[CheckMessage]:
     """Findings as Django's check messages; silenced as Django's are, by id."""
     return [
-        _KINDS[f.level](f"{f.what} (where: {f.where})", hint=f.remedy, id=f"{prefix}.{f.code}") for f in findings
+        _KINDS[f.level](f"{f.what} (where: {f.where})", hint=f.remedy, id=f"{prefix}.{f.code}")
+        for f in findings
     ]
 
 

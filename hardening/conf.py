@@ -33,7 +33,7 @@ class HardeningSettings:
     """Task-name pattern -> reason. Those tasks are acknowledged before they run: a crash loses them."""
 
     dead_letter_sink: Mapping[str, Any] | None = None
-    """{"BACKEND": dotted path, "OPTIONS": {...}}. None: what an installed app brings, else the broker."""
+    """{"BACKEND": dotted path, "OPTIONS": {...}}. None: the sink of an installed app, else the broker."""
 
     dead_letter_queue: str = DEAD_LETTER_QUEUE
     """The durable broker queue where letters wait while their store is down."""
@@ -67,7 +67,7 @@ def load_settings() -> tuple[HardeningSettings, list[Finding]]:
                     level=Level.ERROR,
                     what=f"the opt-out for tasks {pattern!r} gives no reason",
                     where=f'settings.HARDENING["EARLY_ACK"][{pattern!r}]',
-                    remedy="Write as its value why losing these tasks in a crash is acceptable, or remove it.",
+                    remedy="Write as its value why a crash may lose these tasks, or remove it.",
                 )
             )
     return settings, findings

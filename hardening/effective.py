@@ -30,7 +30,7 @@ _TRANSPORTS = {
 
 def transport_of(app: Celery) -> str:
     """The kind of broker: "redis", "amqp", or Celery's own name for another."""
-    url = app.conf.broker_read_url or app.conf.broker_url or ""
+    url: Any = app.conf.broker_read_url or app.conf.broker_url or ""
     if isinstance(url, (list, tuple)):
         url = url[0] if url else ""
     scheme = str(url).split(";")[0].partition("://")[0] if "://" in str(url) else ""
@@ -43,9 +43,10 @@ def project_values(app: Celery, rows: tuple[Enforced, ...]) -> dict[str, Any]:
 
     Call it before anything is written: afterwards our own values look like the project's.
     """
-    conf = app.conf
+    conf: Any = app.conf
     # The last map holds Celery's defaults. Prefix and old-style names are looked up as Celery does it.
-    own = ConfigurationView({}, list(conf.maps[:-1]), keys=conf.__dict__.get("_keys"), prefix=conf.prefix)
+    view: Any = ConfigurationView
+    own = view({}, list(conf.maps[:-1]), keys=conf.__dict__.get("_keys"), prefix=conf.prefix)
     return {row.setting: value for row in rows if (value := _read(own, row.setting)) is not MISSING}
 
 

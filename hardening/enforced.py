@@ -203,7 +203,5 @@ ENFORCED: tuple[Enforced, ...] = (
 def rows_for(*, version: tuple[int, int], transport: str) -> tuple[Enforced, ...]:
     """The rows in force with this version of Celery and this kind of broker."""
     return tuple(
-        row
-        for row in ENFORCED
-        if row.since <= version < row.until and row.transport in (None, transport)
+        row for row in ENFORCED if row.since <= version < row.until and row.transport in (None, transport)
     )

@@ -56,8 +56,8 @@ class Execution:
         "entered",
         "exhausted",
         "finished",
-        "kept",
         "keeper",
+        "kept",
         "request",
         "started_at",
         "task",
@@ -93,7 +93,7 @@ class Execution:
     def fail(self, exc: Exception) -> None:
         """The body raised: keep the letter now. Raises LetterNotKept when that is impossible."""
         self.ended_by = exc
-        if isinstance(exc, Reject) and exc.requeue:
+        if isinstance(exc, Reject) and getattr(exc, "requeue", False):
             return
         self.keep(exc, reason_for(exc, exhausted=self.exhausted))
 
@@ -105,7 +105,7 @@ class Execution:
     def history_with(self, exc: BaseException | None) -> str:
         """The attempts so far and this one, for the header of a retry. Empty without an error."""
         error = exc if isinstance(exc, BaseException) else sys.exc_info()[1]
-        if error is None or not self.keeper:
+        if error is None:
             return ""
         earlier: list[Attempt] = self.keeper.earlier_attempts(self.request)
         return encode_history([*earlier, self.attempt(error)])

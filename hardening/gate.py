@@ -90,7 +90,7 @@ def _is_green(pool: Any) -> bool:
 
 
 def _pool_name(pool: Any) -> str:
-    """"prefork", "gevent", ...: the pool is a class from the command line, else Celery's name for it."""
+    """ "prefork", "gevent", ...: the pool is a class from the command line, else Celery's name for it."""
     if isinstance(pool, str):
         return pool.lower().rpartition(".")[2].partition(":")[0]
     return str(getattr(pool, "__module__", pool)).rpartition(".")[2]
@@ -98,4 +98,5 @@ def _pool_name(pool: Any) -> str:
 
 def _say(text: str) -> None:
     # Logging is not set up yet at worker_init; a supervisor's log has stderr.
-    print(text, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

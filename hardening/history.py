@@ -99,7 +99,15 @@ def decode_history(text: object) -> list[Attempt]:
 def _dump(attempts: Sequence[Attempt]) -> str:
     return json.dumps(
         [
-            (a.number, a.error_class, a.message, a.traceback, a.worker, _stamp(a.started_at), _stamp(a.failed_at))
+            (
+                a.number,
+                a.error_class,
+                a.message,
+                a.traceback,
+                a.worker,
+                _stamp(a.started_at),
+                _stamp(a.failed_at),
+            )
             for a in attempts
         ],
         separators=(",", ":"),
@@ -116,7 +124,11 @@ def _time(stamp: float | None) -> datetime | None:
 
 def _traceback(exc: BaseException) -> str:
     trace = exc.__traceback__
-    if trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.endswith("task.py"):
+    if (
+        trace is not None
+        and trace.tb_next is not None
+        and trace.tb_frame.f_code.co_filename.endswith("task.py")
+    ):
         trace = trace.tb_next  # Our own frame around the body says nothing.
     try:
         return "".join(traceback.format_exception(type(exc), exc, trace))
@@ -129,4 +141,4 @@ def _cut(text: str, limit: int) -> str:
         return text
     kept = limit - 20
     head = kept // 4
-    return f"{text[:head]}\n[... cut ...]\n{text[-(kept - head):]}"
+    return f"{text[:head]}\n[... cut ...]\n{text[-(kept - head) :]}"

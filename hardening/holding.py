@@ -1,6 +1,8 @@
 """Messages whose letter no store took: held unacknowledged, tried again with back-off.
 
 Dying while holding loses nothing: the message was never acknowledged, so the broker gives it back.
+A held message keeps its prefetch credit. A worker that cannot keep the letters of as many messages
+as it may prefetch therefore takes no more of them: nothing gets worse while no store is there.
 """
 
 from __future__ import annotations

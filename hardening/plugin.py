@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from celery import Celery, _state
+import celery._state
+from celery import Celery
 from celery.app.annotations import prepare, resolve_all
 
 from .conf import REPORT, HardeningSettings, load_settings
@@ -36,6 +37,9 @@ class Hardened:
         return self.settings.mode == REPORT
 
 
+# Private, and without types: see hardening.private.
+_state: Any = celery._state
+
 _apps: WeakKeyDictionary[Celery, Hardened] = WeakKeyDictionary()
 
 
@@ -52,7 +56,7 @@ def harden(app: Celery) -> Celery:
     _apps[app] = Hardened(settings=settings)
     # A later config_from_object() builds the settings anew; this handler then writes ours again.
     app.on_after_configure.connect(_on_configured, weak=False)
-    if app.configured:
+    if _is_configured(app):
         _configure(app)
     _add_boot_steps(app)
     return app
@@ -112,7 +116,7 @@ def _configure(app: Celery) -> None:
                 write_value(app, row)
         _annotate(app)
     # Tasks bound before us copied the old settings and were never annotated by us.
-    for task in list((app.tasks if app.finalized else app._tasks).values()):
+    for task in list(_registered(app).values()):
         if type(task).__dict__.get("__bound__"):
             _take_in(app, type(task), task, _project_annotations(app, type(task)))
 
@@ -151,13 +155,23 @@ def _annotate(app: Celery) -> None:
     app.__dict__.pop("annotations", None)  # A cached property: tasks bound from now on must see ours.
 
 
+def _is_configured(app: Any) -> bool:
+    return bool(app.configured)
+
+
+def _registered(app: Any) -> Any:
+    """The registry as it is now; `app.tasks` would finalize the app."""
+    return app.tasks if app.finalized else app._tasks
+
+
 def _is_ours(annotations: Any) -> bool:
     return bool(annotations) and isinstance(annotations, list) and isinstance(annotations[0], _Annotation)
 
 
 def _merged(annotations: list[Any], task: type[Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
-    for entry in resolve_all(annotations, task):
+    entries: Any = resolve_all(annotations, task)
+    for entry in entries:
         merged.update(entry)
     return merged
 

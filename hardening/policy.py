@@ -1,4 +1,4 @@
-"""The acknowledgement policy of one task: what it asked for, and what it gets. Pure but for reading classes."""
+"""The acknowledgement policy of one task: what its author asked for, and why."""
 
 from __future__ import annotations
 

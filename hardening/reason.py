@@ -30,6 +30,7 @@ def underlying(exc: BaseException) -> BaseException:
     """The error that an operator wants to see: what was behind Celery's own wrapper."""
     if isinstance(exc, (MaxRetriesExceededError, RetryUnpublished)):
         return exc.__cause__ or exc.__context__ or exc
-    if isinstance(exc, Reject) and isinstance(exc.reason, BaseException):
-        return exc.reason
+    reason = getattr(exc, "reason", None)
+    if isinstance(exc, Reject) and isinstance(reason, BaseException):
+        return reason
     return exc

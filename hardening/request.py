@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
+import billiard.einfo
+from billiard.einfo import ExceptionInfo
 from celery import signals
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
 from celery.worker.request import Request
@@ -16,7 +17,7 @@ from .core.reasons import Reason
 from .holding import holding_for
 from .private import celery_version
 
-__all__ = ["HardenedRequest", "RequestGuard"]
+__all__ = ["HardenedRequest"]
 
 logger = logging.getLogger("hardening")
 
@@ -24,8 +25,12 @@ _HARD_LIMIT_RUNS_HOOKS = celery_version() >= (5, 7)
 _REJECT_IS_FAILURE = celery_version() >= (5, 7)
 
 
-class RequestGuard:
-    """Mixed into Celery's Request. Whatever the child could not see ends as a letter here.
+class HeldFailure(Exception):
+    """Stands for an error whose letter was kept late: only its class path and text are left."""
+
+
+class HardenedRequest(Request):
+    """Celery's request, guarded. Whatever the child could not see ends as a letter here.
 
     The child keeps its own letters (see `execution`); what it answered arrives with
     `return_ok=True` and is settled. Everything else - a killed child, a hard time limit, an error
@@ -44,7 +49,7 @@ class RequestGuard:
         if isinstance(exc, LetterNotKept):
             return self._hold(exc)
         if return_ok:
-            if isinstance(exc, Reject) and not exc.requeue:
+            if isinstance(exc, Reject) and not getattr(exc, "requeue", False):
                 return self._reject_kept(exc, exc_info)
             return super().on_failure(exc_info, send_failed_event, return_ok)
         if isinstance(exc, TimeLimitExceeded):
@@ -81,7 +86,7 @@ class RequestGuard:
         if isinstance(exc, (Ignore, Retry, Terminated)):
             return None
         if isinstance(exc, Reject):
-            return None if exc.requeue else Reason.REJECTED
+            return None if getattr(exc, "requeue", False) else Reason.REJECTED
         if isinstance(exc, (WorkerLostError, SystemExit, KeyboardInterrupt)):
             return Reason.WORKER_LOST if self._lost_for_good() else None
         if isinstance(exc, MemoryError):
@@ -130,9 +135,7 @@ class RequestGuard:
 
     def _tell_rejection(self: Any, exc: Reject, exc_info: Any) -> None:
         """What Celery 5.7 does itself."""
-        self.task.backend.mark_as_failure(
-            self.id, exc, request=self._context, store_result=self.store_errors
-        )
+        self.task.backend.mark_as_failure(self.id, exc, request=self._context, store_result=self.store_errors)
         signals.task_failure.send(
             sender=self.task,
             task_id=self.id,
@@ -144,17 +147,10 @@ class RequestGuard:
         )
 
 
-class HeldFailure(Exception):
-    """Stands for an error whose letter was kept late: only its class path and text are left."""
-
-
-class HardenedRequest(RequestGuard, Request):
-    """Celery's request with the guard; a task with a request class of its own gets the guard mixed in."""
-
-
 def _error_of(exc_info: Any) -> BaseException:
     exc = exc_info.exception
-    if isinstance(exc, ExceptionWithTraceback):
+    with_traceback: Any = billiard.einfo.ExceptionWithTraceback  # type: ignore[attr-defined]
+    if isinstance(exc, with_traceback):
         exc = exc.exc
     return exc if isinstance(exc, BaseException) else Exception(repr(exc))
 

@@ -36,7 +36,11 @@ def status_of(app: Celery) -> dict[str, Any]:
                 "name": row.setting,
                 "value": _plain(current_value(app, row.setting)),
                 "enforced": row.value,
-                "set_by": "project" if row.setting in state.project else "hardening" if row.write else "celery",
+                "set_by": "project"
+                if row.setting in state.project
+                else "hardening"
+                if row.write
+                else "celery",
                 "why": row.why,
             }
             for row in state.rows

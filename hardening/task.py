@@ -23,12 +23,12 @@ class RetryUnpublished(Reject):
     """The broker did not take the message of a retry. The task has not been sent again."""
 
 
-def is_reached(task: type[Task]) -> bool:
+def is_reached(task: type[Any]) -> bool:
     """Whether `reach` was applied to this very class."""
     return bool(task.__dict__.get(_MARK))
 
 
-def reach(task: type[Task]) -> None:
+def reach(task: type[Any]) -> None:
     """Install our behaviour on a task class. Idempotent; keeps what the class does of its own.
 
     The outermost first: the trace sees errors of the result backend around the task; the call sees
@@ -39,9 +39,9 @@ def reach(task: type[Task]) -> None:
         return
     setattr(task, _MARK, True)
     if not _is_ours(task.__call__):
-        task.__call__ = _guarded_call(task)  # type: ignore[method-assign]
+        task.__call__ = _guarded_call(task)
     if not _is_ours(task.retry):
-        task.retry = _guarded_retry(task.retry)  # type: ignore[method-assign]
+        task.retry = _guarded_retry(task.retry)
     if not isinstance(task.__dict__.get("__trace__"), _TraceSlot):
         task.__trace__ = _TraceSlot()
     task.Request = _guarded_request(task.Request)
@@ -51,14 +51,14 @@ def _is_ours(function: Any) -> bool:
     return bool(getattr(function, _MARK, False))
 
 
-def _has_own_call(task: type[Task]) -> bool:
+def _has_own_call(task: type[Any]) -> bool:
     return any("__call__" in owner.__dict__ for owner in task.__mro__ if owner not in (Task, object))
 
 
-def _guarded_call(task: type[Task]) -> Any:
+def _guarded_call(task: type[Any]) -> Any:
     own = task.__call__ if _has_own_call(task) else None
 
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         from .execution import current
 
         request = self.request_stack.top
@@ -81,8 +81,8 @@ def _guarded_call(task: type[Task]) -> Any:
         execution.finish()
         return result
 
-    setattr(__call__, _MARK, True)
-    return __call__
+    setattr(call, _MARK, True)
+    return call
 
 
 def _guarded_retry(own: Any) -> Any:
@@ -108,7 +108,7 @@ def _guarded_retry(own: Any) -> Any:
         except Retry:
             raise
         except Reject as rejected:
-            raise RetryUnpublished(rejected.reason, requeue=False) from exc
+            raise RetryUnpublished(getattr(rejected, "reason", None), requeue=False) from exc
         except Exception:
             execution.exhausted = True
             raise
@@ -147,9 +147,9 @@ def _guarded_request(request: Any) -> Any:
         return request
     from celery.utils.imports import symbol_by_name
 
-    from .request import HardenedRequest, RequestGuard
+    from .request import HardenedRequest
 
     found = symbol_by_name(request)
-    if issubclass(found, HardenedRequest) or issubclass(found, RequestGuard):
+    if issubclass(found, HardenedRequest):
         return found
-    return type(f"Hardened{found.__name__}", (RequestGuard, found), {})
+    return type(f"Hardened{found.__name__}", (HardenedRequest, found), {})

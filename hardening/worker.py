@@ -32,7 +32,9 @@ class Upkeep(bootsteps.StartStopStep):
         holding = holding_for(app)
         repeat = consumer.timer.call_repeatedly
         self._entries = [repeat(HOLDING_EVERY_SECONDS, _guarded("holding", holding.retry_due))]
-        self._entries += [repeat(duty.every_seconds, _guarded(duty.name, _run(duty, app))) for duty in duties()]
+        self._entries += [
+            repeat(duty.every_seconds, _guarded(duty.name, _run(duty, app))) for duty in duties()
+        ]
 
     def stop(self, consumer: Any) -> None:
         """Take everything off it."""

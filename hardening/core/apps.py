@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from celery import Celery, _state
+from typing import Any, cast
+
+import celery._state
+from celery import Celery
 from django.conf import settings
 from django.utils.module_loading import import_string
 
@@ -31,9 +34,10 @@ def celery_app() -> Celery:
             raise NoCeleryApp(f'HARDENING["APP"] = {named!r} is not a Celery app')
         return found
     # The public `current_app` would create the brokerless fall-back here instead of telling us.
-    if _state.default_app is None:
+    state: Any = celery._state
+    if state.default_app is None:
         raise NoCeleryApp(
             "no Celery app in this process: import it in the project's __init__.py "
             '(from .celery import app) or set HARDENING["APP"] = "proj.celery.app"'
         )
-    return _state.get_current_app()
+    return cast(Celery, state.get_current_app())

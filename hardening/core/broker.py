@@ -8,14 +8,22 @@ from contextlib import contextmanager
 from typing import Any
 
 from celery import Celery
+from django.conf import settings
 from kombu import Connection, Exchange, Producer, Queue
 
 from .letter import DeadLetter, dump_letter, load_letter
 
-__all__ = ["DEAD_LETTER_QUEUE", "confirming_connection", "drain_letters", "publish_letter", "publish_raw"]
+__all__ = [
+    "DEAD_LETTER_QUEUE",
+    "confirming_connection",
+    "drain_letters",
+    "parking_queue",
+    "publish_letter",
+    "publish_raw",
+]
 
 DEAD_LETTER_QUEUE = "celery_hardening.dead_letters"
-_CONNECT_TIMEOUT_SECONDS = 3.0
+_CONNECT_TIMEOUT_SECONDS = 3
 _RETRY_POLICY = {"max_retries": 2, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.5}
 _PERSISTENT = 2
 
@@ -67,6 +75,16 @@ def publish_raw(
         )
 
 
+def parking_queue() -> str:
+    """The queue that keeps letters while their store is down: HARDENING["DEAD_LETTER_QUEUE"] or the default.
+
+    Who parks and who takes in must name the same one.
+    """
+    configured = getattr(settings, "HARDENING", None)
+    name = configured.get("DEAD_LETTER_QUEUE") if isinstance(configured, Mapping) else None
+    return name if isinstance(name, str) and name else DEAD_LETTER_QUEUE
+
+
 def letter_queue(name: str = DEAD_LETTER_QUEUE) -> Queue:
     """The durable queue for letters whose store is down."""
     return Queue(name, Exchange(""), routing_key=name, durable=True, auto_delete=False)
@@ -104,7 +122,7 @@ def drain_letters(
         bound = letter_queue(queue)(channel)
         bound.declare()
         while done < limit:
-            message = bound.get(no_ack=False)
+            message: Any = bound.get(no_ack=False)
             if message is None:
                 break
             raw = message.body if isinstance(message.body, bytes) else str(message.body).encode()

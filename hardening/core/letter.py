@@ -113,9 +113,10 @@ def load_letter(data: bytes | str) -> DeadLetter:
         payload["body"] = base64.b64decode(payload["body"], validate=True)
         plain["payload"] = Payload(**payload)
         plain["attempts"] = tuple(_attempt(a) for a in plain["attempts"])
-        plain["canvas"] = Canvas(
-            **{k: tuple(v) if isinstance(v, list) else v for k, v in plain["canvas"].items()}
-        )
+        canvas: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in plain["canvas"].items()
+        }
+        plain["canvas"] = Canvas(**canvas)
         plain["argument_names"] = tuple(plain["argument_names"])
         plain["failed_at"] = datetime.fromisoformat(plain["failed_at"])
         return DeadLetter(**plain)

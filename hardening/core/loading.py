@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from django.utils.module_loading import import_string
 
@@ -11,14 +11,12 @@ from .errors import HardeningError
 
 __all__ = ["BackendError", "load_backend"]
 
-T = TypeVar("T")
-
 
 class BackendError(HardeningError):
     """A backend named in the settings cannot be loaded or does not fulfil its protocol."""
 
 
-def load_backend(protocol: type[T], dotted_path: str, options: Mapping[str, Any]) -> T:
+def load_backend(protocol: Any, dotted_path: str, options: Mapping[str, Any]) -> Any:
     """Import, construct and check a backend. Raises BackendError with the reason."""
     try:
         backend = import_string(dotted_path)(**options)

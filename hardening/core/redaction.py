@@ -6,10 +6,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["DEFAULT_SECRET_NAMES", "MASK", "Redactor", "project_redactor"]
+__all__ = ["DEFAULT_SECRET_NAMES", "MASK", "Redactor", "project_redactor", "project_secret_names"]
 
 MASK = "[redacted]"
-DEFAULT_SECRET_NAMES = ("password", "passwd", "secret", "token", "authorization", "card", "cvv", "iban", "api_key")
+DEFAULT_SECRET_NAMES = (
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "authorization",
+    "card",
+    "cvv",
+    "iban",
+    "api_key",
+)
 
 _SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SHORTEST_VALUE = 4  # Shorter values ("1", "no") occur everywhere in a text: masking them destroys it.
@@ -41,7 +51,9 @@ class Redactor:
             # A short name must be a word of its own: "card" is not in "discard".
             if name in words or name + "s" in words or (len(name) > 4 and name in joined):
                 return True
-            if any("".join(words[i:j]) == name for i in range(len(words)) for j in range(i + 2, len(words) + 1)):
+            if any(
+                "".join(words[i:j]) == name for i in range(len(words)) for j in range(i + 2, len(words) + 1)
+            ):
                 return True
         return False
 
@@ -76,12 +88,19 @@ class Redactor:
             escaped = repr(secret)[1:-1]
             if escaped != secret:
                 text = text.replace(escaped, MASK)
-        return _ASSIGNMENT.sub(self._mask_assignment, text)
+        return self._without_assignments(text)
 
-    def _mask_assignment(self, match: re.Match[str]) -> str:
-        if not self.is_secret((match["key"],)):
-            return match[0]
-        return f"{match['key']}{match['between']}{MASK}"
+    def _without_assignments(self, text: str) -> str:
+        parts: list[str] = []
+        copied = at = 0
+        while match := _ASSIGNMENT.search(text, at):
+            if self.is_secret((match["key"],)) and not text.startswith(MASK, match.start("value")):
+                parts += (text[copied : match.start("value")], MASK)
+                copied = at = match.end()
+            else:
+                # Not past the value: in "https://host/?token=x" the first match is "https:".
+                at = match.end("between")
+        return "".join((*parts, text[copied:]))
 
     def _walk(self, value: Any, path: tuple[str, ...], depth: int, found: set[str] | None) -> Any:
         if self.is_secret(path):
@@ -91,21 +110,21 @@ class Redactor:
         if depth >= _MAX_DEPTH:
             return MASK
         if isinstance(value, Mapping):
-            return {
-                key: self._walk(item, (*path, str(key)), depth + 1, found) for key, item in value.items()
-            }
+            return {key: self._walk(item, (*path, str(key)), depth + 1, found) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._walk(item, path, depth + 1, found) for item in value]
         return value
 
 
 _ASSIGNMENT = re.compile(
-    r"""(?P<key>[A-Za-z_][\w-]*)(?P<between>["']?\s*[=:]\s*)(?!\[redacted\])(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;)&}\]]+)"""
+    r"""(?P<key>[A-Za-z_][\w-]*)(?P<between>\\*["']?\s*[=:]\s*)"""
+    r"""(?P<value>(?:(?:Bearer|Basic)\s+)?(?:\\*"[^"]*"|\\*'[^']*'|[^\s,;)&}\]]+))"""
 )
 
 
 def _words(name: str) -> tuple[str, ...]:
-    return tuple(word.lower() for word in _SEGMENTS.findall(name))
+    # A name without ASCII letters is one word: as no word at all it would hide nothing, or everything.
+    return tuple(word.lower() for word in _SEGMENTS.findall(name)) or (name.lower(),)
 
 
 def _collect(value: Any, found: set[str]) -> None:
@@ -121,9 +140,17 @@ def _collect(value: Any, found: set[str]) -> None:
 
 def project_redactor() -> Redactor:
     """The redactor of this project: the built-in names and those of HARDENING["REDACT"]."""
+    return Redactor((*DEFAULT_SECRET_NAMES, *project_secret_names()))
+
+
+def project_secret_names() -> tuple[str, ...]:
+    """The names of HARDENING["REDACT"]: what was hidden at capture must be hidden wherever it is shown."""
     from django.conf import settings
 
     configured = getattr(settings, "HARDENING", None)
     extra = configured.get("REDACT", ()) if isinstance(configured, Mapping) else ()
-    names = [name for name in extra if isinstance(name, str)] if isinstance(extra, (list, tuple, set)) else []
-    return Redactor((*DEFAULT_SECRET_NAMES, *names))
+    return (
+        tuple(name for name in extra if isinstance(name, str))
+        if isinstance(extra, (list, tuple, set))
+        else ()
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -25,8 +25,8 @@ def read_settings(cls: type[T], raw: object, *, name: str, code: str) -> tuple[T
     """Build `cls` from the dict `settings.<name>`.
 
     A bad entry is a finding (with `code`) and the default is used in its place, so that one typing
-    error never hides the others. Field types understood: bool, int, float, str, Mapping, tuple of
-    str, and unions of these with None.
+    error never hides the others. The value of a field with metadata {"secret": True} is never quoted.
+    Field types understood: bool, int, float, str, Mapping, tuple of str, and unions of these with None.
     """
     findings: list[Finding] = []
 
@@ -56,10 +56,16 @@ def read_settings(cls: type[T], raw: object, *, name: str, code: str) -> tuple[T
             default = field.default if field.default is not MISSING else "see the reference"
             wrong(
                 where,
-                f"{value!r} is a {type(value).__name__}, expected {_type_name(hints[field.name])}",
+                f"{_shown(value, field)} is a {type(value).__name__}, "
+                f"expected {_type_name(hints[field.name])}",
                 f"Give a value of that type, or remove the key for the default ({default!r}).",
             )
     return cls(**values), findings
+
+
+def _shown(value: Any, field: Field[Any]) -> str:
+    # Findings are printed: a key of the wrong type is still a key.
+    return "the value (hidden)" if field.metadata.get("secret") else repr(value)
 
 
 def _fit(value: Any, hint: Any) -> tuple[Any, bool]:

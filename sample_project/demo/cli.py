@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hardening.testing.errors import ProcessError, ServerMissing
 from sample_project.demo.errors import DemoError
+from sample_project.demo.interrupts import held, refuse_interrupts, take_interrupts
 from sample_project.demo.jobs import FEWEST
 from sample_project.demo.play import play, stay
 from sample_project.demo.progress import say
@@ -24,8 +24,7 @@ DEFAULT_JOBS = 300
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit status: 0 only when every job is accounted for."""
     options = _options(argv)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    take_interrupts()
     try:
         with _data_directory(options.data, keep=options.keep or options.stay) as data, Stage(data) as stage:
             return stay(stage, options.jobs) if options.stay else play(stage, options.jobs)
@@ -74,15 +73,16 @@ def _data_directory(given: Path | None, *, keep: bool) -> Iterator[Path]:
             raise DemoError(f"{given} is not empty: the ledger of this run would count an earlier one")
         yield given.resolve()
         return
-    temporary = Path(tempfile.mkdtemp(prefix="shop-"))
-    try:
+    with ExitStack() as ends:
+        with held():
+            temporary = Path(tempfile.mkdtemp(prefix="shop-"))
+            ends.callback(_leave, temporary, keep=keep)
         yield temporary
-    finally:
-        if keep:
-            say(f"the data is kept in {temporary}")
-        else:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+def _leave(temporary: Path, *, keep: bool) -> None:
+    refuse_interrupts()
+    if keep:
+        say(f"the data is kept in {temporary}")
+    else:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from typing import Self
 from hardening.testing.processes import ManagedProcess
 from hardening.testing.servers.redis import RedisServer
 from sample_project.demo.errors import DemoError
+from sample_project.demo.interrupts import held, refuse_interrupts
 from sample_project.demo.pictures import draw_all
 from sample_project.demo.progress import say
 from sample_project.effects import DIRECTORY_VARIABLE
@@ -48,8 +49,11 @@ class Stage:
             "SHOP_BROKER_URL": self.redis.url_for(0),
             "SHOP_RESULT_URL": self.redis.url_for(1),
             "SHOP_SMTP_PORT": str(self.smtp.port),
+            # A killed process cannot remove its temporary files: they go with the data.
+            "TMPDIR": str(data / "tmp"),
         }
         self._processes: list[ManagedProcess] = []
+        self._ends = ExitStack()
 
     @property
     def broker_url(self) -> str:
@@ -69,12 +73,14 @@ class Stage:
         self.close()
 
     def _start(self) -> None:
+        (self.data / "tmp").mkdir()
         say("drawing the product pictures")
         draw_all(self.data / "media" / "pictures")
         say("starting Redis (append-only), a web server and a mail server to talk to")
-        self.redis.start()
-        self.http.start()
-        self.smtp.start()
+        for part in (self.redis, self.http, self.smtp):
+            self._ends.callback(part.stop)
+            with held():
+                part.start()
         say("creating the database")
         self._set_up_django()
         say("starting two workers: prefork for computing, gevent for waiting")
@@ -142,15 +148,15 @@ class Stage:
 
     def close(self) -> None:
         """End everything. Not to be interrupted: each part has a few seconds, and is killed after that."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+        refuse_interrupts()
         say("stopping everything")
+        with self._ends:
+            self._stop_processes()
+
+    def _stop_processes(self) -> None:
         if self._processes:
             with ThreadPoolExecutor(len(self._processes)) as pool:
                 list(pool.map(lambda process: process.stop(timeout=STOP_SECONDS), self._processes))
-        self.http.stop()
-        self.smtp.stop()
-        self.redis.stop()
 
     def _celery(self, *arguments: str, log: str, extra_env: dict[str, str] | None = None) -> ManagedProcess:
         return self._process(
@@ -168,7 +174,8 @@ class Stage:
             name=log,
         )
         self._processes.append(process)
-        return process.start()
+        with held():
+            return process.start()
 
 
 def require_free(port: int, what: str) -> None:

@@ -34,8 +34,10 @@ class HttpReceiver:
         self._thread.start()
 
     def stop(self) -> None:
+        """End it, also when it was not started."""
         self._server.stopping.set()
-        self._server.shutdown()
+        if self._thread.ident is not None:
+            self._server.shutdown()  # Waits for the thread, for ever if there is none.
         self._server.server_close()
 
 

@@ -151,10 +151,27 @@ def test_a_letter_kept_in_a_broken_transaction_is_committed_on_its_own(alias) ->
 
 
 def test_a_letter_survives_the_rollback_of_the_callers_transaction(alias) -> None:
+    if alias == "dlq_sqlite":
+        # One writer, and a reader keeps it from committing unless the file is in WAL mode.
+        connections[alias].cursor().execute("PRAGMA journal_mode=WAL")
     with pytest.raises(ZeroDivisionError), transaction.atomic(using=alias):
         list(DeadLetter.objects.all())
         DatabaseSink().keep(letter())
         raise ZeroDivisionError
+
+    assert DeadLetter.objects.count() == 1
+
+
+def test_a_caller_that_holds_the_one_writer_of_a_file_gets_sink_unavailable_soon(alias) -> None:
+    if alias != "dlq_sqlite":
+        pytest.skip("other databases have many writers")
+    connections[alias].settings_dict["OPTIONS"]["timeout"] = 0.2
+    DatabaseSink().keep(letter())
+
+    with transaction.atomic(using=alias):
+        DeadLetter.objects.update(worker="someone")
+        with pytest.raises(SinkUnavailable, match="locked"):
+            DatabaseSink().keep(letter())
 
     assert DeadLetter.objects.count() == 1
 

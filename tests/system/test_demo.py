@@ -21,6 +21,7 @@ JOBS = 40
 DEMO = [sys.executable, "-m", "sample_project.demo", "--jobs", str(JOBS)]
 RUN_SECONDS = 180
 INTERRUPTED = 130
+MARK = "STARTED_BY_THE_TEST_IN"
 
 pytestmark = [
     pytest.mark.timeout(RUN_SECONDS + 60),
@@ -31,11 +32,10 @@ pytestmark = [
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Nothing of the tests' own settings; TMPDIR marks all that the demo starts."""
-    ours = ("SHOP_", "CELERY_", "DJANGO_", "TMPDIR")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {
-        "TMPDIR": str(home)
-    }
+    """Nothing of the tests' own settings; and a mark on all that the demo starts."""
+    ours = ("SHOP_", "CELERY_", "DJANGO_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return inherited | {"TMPDIR": str(home), MARK: str(home)}
 
 
 def processes_of(home: Path) -> dict[int, str]:
@@ -43,7 +43,7 @@ def processes_of(home: Path) -> dict[int, str]:
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if f"TMPDIR={home}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+            if f"{MARK}={home}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                 found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:  # It has just ended.
             continue
@@ -90,9 +90,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
 def last_table(output: str) -> dict[str, list[str]]:
     """The rows of the second ledger by kind of job: published, succeeded, dead, and so on."""
     table = output.rpartition("\njob ")[2]
-    kinds = [case.kind for case in CASES]
-    rows = [line for line in table.splitlines() if line.rsplit("  ")[0] in kinds]
-    return {line.rsplit("  ")[0]: line.partition("  ")[2].split() for line in rows}
+    rows = [line.partition("  ") for line in table.splitlines()]
+    kinds = {case.kind for case in CASES}
+    return {kind: cells.split() for kind, _, cells in rows if kind in kinds}
 
 
 def test_every_job_is_accounted_for(finished):

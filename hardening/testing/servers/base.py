@@ -78,7 +78,7 @@ class LocalServer(ABC):
                 self._data_dir = self._given_dir
                 self._data_dir.mkdir(parents=True, exist_ok=True)
             if (user := self._user()) is not None:
-                shutil.chown(self._data_dir, user, user)
+                shutil.chown(self._data_dir, user)
         return self._data_dir
 
     @property

@@ -66,9 +66,12 @@ class PostgresServer(LocalServer):
     def _prepare(self) -> None:
         if self._account is not None and not _enterable_by_others(self._bin_dir):
             # The wheel lies in a virtual environment below a home directory that its account may not enter.
-            copied = self.data_dir / "pginstall"
-            shutil.copytree(self._bin_dir.parent, copied)
-            self._bin_dir = copied / "bin"
+            # Its libraries lie beside the package, and are found by that relative place.
+            package = self._bin_dir.parent.parent
+            for part in (package, package.with_name(f"{package.name}.libs")):
+                if part.is_dir():
+                    shutil.copytree(part, self.data_dir / part.name)
+            self._bin_dir = self.data_dir / package.name / "pginstall" / "bin"
         if (self.data_dir / "data" / "PG_VERSION").exists():
             return
         run_setup(

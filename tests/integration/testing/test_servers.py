@@ -82,7 +82,7 @@ def test_every_server_listens_on_the_loopback_interface_only(server):
         mine.add(server.port_mapper.pid)
     listening = [c for c in psutil.net_connections("tcp") if c.pid in mine and c.status == psutil.CONN_LISTEN]
     assert listening
-    assert {connection.laddr[0] for connection in listening} <= {"127.0.0.1", "::1"}
+    assert {connection.laddr.ip for connection in listening} <= {"127.0.0.1", "::1"}  # type: ignore[union-attr]
 
 
 def test_redis_keeps_its_data_over_a_kill():

@@ -1,0 +1,1 @@
+"""Measures what hardening costs: ratios against plain Celery, both in one run."""

@@ -1,0 +1,356 @@
+"""The pages of dead letters: list, read-only detail, and the way to the confirm pages."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.timesince import timesince
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from dlq.models import DeadLetter, DeadLetterQuerySet
+from dlq.present import visible_payload
+from dlq.reasons import explanation_of, label_of
+
+from .filters import AgeFilter, ErrorClassFilter, QueueFilter, ReasonFilter, TaskFilter
+from .operations import DISCARD, OPERATIONS, REPLAY, Operation, confirm_or_perform
+from .paging import BoundedPaginator
+
+_LATER = frozenset(
+    {"claimed_at", "claimed_by", "replayed_at", "replay_error", "closed_at", "closed_by", "discard_reason"}
+)
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    _ModelAdmin: TypeAlias = admin.ModelAdmin[DeadLetter]
+else:  # Generic in the stubs only.
+    _ModelAdmin = admin.ModelAdmin
+
+__all__ = ["DeadLetterAdmin"]
+
+_NOT_IN_LIST = (
+    "sealed",
+    "error_message",
+    "canvas",
+    "argument_names",
+    "versions",
+    "replay_error",
+    "discard_reason",
+)
+
+
+class DeadLetterAdmin(_ModelAdmin):
+    """Reads, replays, discards; adds, changes and deletes nothing. Asks for a permission for each."""
+
+    list_display = ("state", "reason_text", "task_name", "queue", "error_name", "age", "replay")
+    list_display_links = ("task_name",)
+    list_filter = ("state", ReasonFilter, TaskFilter, QueueFilter, ErrorClassFilter, AgeFilter)
+    search_fields = ("=task_id", "=delivery_key", "=root_id")
+    search_help_text = _("A whole task id, delivery key, root id or letter id.")
+    list_per_page = 50
+    show_full_result_count = False
+    # A count for each choice of each filter would read every row.
+    show_facets = admin.ShowFacets.NEVER
+    paginator = BoundedPaginator
+    ordering = ("-failed_at",)
+    sortable_by = ("age",)
+    actions = ("replay_selected", "discard_selected")
+    actions_on_bottom = True
+    fieldsets = (
+        (None, {"fields": ("state", "reason_explained", "task_name", "task_id", "queue", "failed", "error")}),
+        (_("Attempts, newest first"), {"fields": ("timeline",)}),
+        (_("Arguments"), {"fields": ("arguments",)}),
+        (_("Workflow"), {"fields": ("workflow",)}),
+        (
+            _("Replays"),
+            {
+                "fields": (
+                    *("replay_number", "original", "followers", "replay_task_id"),
+                    *("claimed_at", "claimed_by", "replayed_at", "replay_error"),
+                    *("closed_at", "closed_by", "discard_reason"),
+                )
+            },
+        ),
+        (
+            _("Message"),
+            {
+                "classes": ("collapse",),
+                "fields": (
+                    *("delivery_key", "occurrence", "captures", "root_id", "parent_id"),
+                    *("exchange", "routing_key", "priority", "eta", "expires", "redelivered", "headers"),
+                ),
+            },
+        ),
+        (
+            _("Origin"),
+            {
+                "classes": ("collapse",),
+                "fields": (
+                    *("worker", "release", "version_list", "first_seen_at", "stored_at", "last_captured_at"),
+                    "sealed_with",
+                ),
+            },
+        ),
+    )
+
+    class Media:
+        css = {"all": ("dlq/admin.css",)}
+
+    # Permissions
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return False
+
+    def has_view_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return self._has(request, "view_deadletter")
+
+    def has_replay_permission(self, request: HttpRequest) -> bool:
+        """Named by the action."""
+        return self.may(request, REPLAY)
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        """Named by the action."""
+        return self.may(request, DISCARD)
+
+    def may(self, request: HttpRequest, operation: Operation) -> bool:
+        """Both: who may not see a letter may not act on it."""
+        return self.has_view_permission(request) and self._has(request, operation.permission)
+
+    # List
+
+    def get_queryset(self, request: HttpRequest) -> DeadLetterQuerySet:
+        queryset = cast("DeadLetterQuerySet", super().get_queryset(request))
+        at = request.resolver_match
+        if at is not None and at.url_name is not None and at.url_name.endswith("_changelist"):
+            return queryset.defer(*_NOT_IN_LIST)
+        return queryset
+
+    def get_search_results(  # type: ignore[override]
+        self, request: HttpRequest, queryset: DeadLetterQuerySet, search_term: str
+    ) -> tuple[DeadLetterQuerySet, bool]:
+        """By whole ids only: each has an index, and a search within texts would read every row."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        wanted = Q(task_id=term) | Q(delivery_key=term) | Q(root_id=term)
+        with suppress(ValueError):
+            wanted |= Q(pk=UUID(term))
+        return queryset.filter(wanted), False
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method == "POST":
+            # Django would answer a forged action with "No action selected".
+            for name in request.POST.getlist("action"):
+                operation = OPERATIONS.get(name.removesuffix("_selected"))
+                if operation is not None and not self.may(request, operation):
+                    raise PermissionDenied
+        return super().changelist_view(request, extra_context)
+
+    @admin.action(description=_("Replay selected letters"), permissions=["replay"])
+    def replay_selected(self, request: HttpRequest, queryset: DeadLetterQuerySet) -> HttpResponse | None:
+        return self._selected(request, queryset, REPLAY)
+
+    @admin.action(description=_("Discard selected letters"), permissions=["discard"])
+    def discard_selected(self, request: HttpRequest, queryset: DeadLetterQuerySet) -> HttpResponse | None:
+        return self._selected(request, queryset, DISCARD)
+
+    def _selected(
+        self, request: HttpRequest, queryset: DeadLetterQuerySet, operation: Operation
+    ) -> HttpResponse | None:
+        chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        across = request.POST.get("select_across") == "1"
+        hidden = [
+            ("action", f"{operation.name}_selected"),
+            ("select_across", "1" if across else "0"),
+            # With "all" chosen the filters in the address say which, and a form has room for few ids.
+            *((ACTION_CHECKBOX_NAME, pk) for pk in (chosen[:1] if across else chosen)),
+        ]
+        return confirm_or_perform(self, request, operation, queryset.order_by(), hidden=hidden)
+
+    # Detail
+
+    def get_readonly_fields(self, request: HttpRequest, obj: DeadLetter | None = None) -> tuple[str, ...]:
+        return tuple(name for _title, options in self.fieldsets for name in options["fields"])  # type: ignore[misc]
+
+    def get_fieldsets(self, request: HttpRequest, obj: DeadLetter | None = None) -> Any:
+        """Without what has not happened yet: a letter that nobody touched has no row of dashes."""
+        if obj is None:
+            return self.fieldsets
+        return [
+            (
+                title,
+                {**options, "fields": [n for n in options["fields"] if n not in _LATER or getattr(obj, n)]},
+            )
+            for title, options in self.fieldsets
+        ]
+
+    def get_urls(self) -> list[URLPattern]:
+        views = [
+            path(
+                f"<uuid:letter_id>/{operation.name}/",
+                self.admin_site.admin_view(self._view_of(operation)),
+                name=f"dlq_deadletter_{operation.name}",
+            )
+            for operation in OPERATIONS.values()
+        ]
+        return [*views, *super().get_urls()]
+
+    def _view_of(self, operation: Operation) -> Any:
+        def view(request: HttpRequest, letter_id: UUID) -> HttpResponse:
+            if not self.may(request, operation):
+                raise PermissionDenied
+            letter = self.get_object(request, str(letter_id))
+            if letter is None:
+                return self._get_obj_does_not_exist_redirect(request, self.opts, str(letter_id))  # type: ignore[attr-defined,no-any-return]
+            letters = self.get_queryset(request).filter(pk=letter_id)
+            page = confirm_or_perform(self, request, operation, letters)
+            return page or HttpResponseRedirect(self._address(letter_id))
+
+        return view
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        # The fields are methods without a request: what this user may see is decided here.
+        may_see_payload = self._has(request, "view_payload")
+        letter = self.get_object(request, object_id)
+        operations = []
+        if letter is not None:
+            same = DeadLetter.objects.filter(pk=letter.pk)
+            operations = [
+                {"button": each.button, "url": self._address(letter.pk, each.name)}
+                for each in OPERATIONS.values()
+                if self.may(request, each) and each.fits(same).exists()
+            ]
+        context = {"title": _("Dead letter"), "operations": operations, "may_see_payload": may_see_payload}
+        return super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> DeadLetter | None:
+        letter = super().get_object(request, object_id, from_field)
+        if letter is not None:
+            letter.payload_may_be_shown = self._has(request, "view_payload")  # type: ignore[attr-defined]
+        return letter
+
+    @admin.display(description=_("reason"), ordering="reason")
+    def reason_text(self, letter: DeadLetter) -> str:
+        return label_of(letter.reason)
+
+    @admin.display(description=_("error class"))
+    def error_name(self, letter: DeadLetter) -> SafeString:
+        return format_html(
+            '<span title="{}">{}</span>', letter.error_class, letter.error_class.rpartition(".")[2]
+        )
+
+    @admin.display(description=_("replay"))
+    def replay(self, letter: DeadLetter) -> str:
+        return str(letter.replay_number)
+
+    @admin.display(description=_("age"), ordering="failed_at")
+    def age(self, letter: DeadLetter) -> SafeString:
+        return format_html(
+            '<time datetime="{}" title="{}">{}</time>',
+            letter.failed_at.isoformat(),
+            letter.failed_at.isoformat(sep=" ", timespec="seconds"),
+            timesince(letter.failed_at, depth=1),
+        )
+
+    @admin.display(description=_("failed"))
+    def failed(self, letter: DeadLetter) -> SafeString:
+        return format_html(
+            "{} ({})",
+            letter.failed_at.isoformat(sep=" ", timespec="seconds"),
+            gettext("%(age)s ago") % {"age": timesince(letter.failed_at)},
+        )
+
+    @admin.display(description=_("reason"))
+    def reason_explained(self, letter: DeadLetter) -> SafeString:
+        return format_html("{}<br>{}", label_of(letter.reason), explanation_of(letter.reason))
+
+    @admin.display(description=_("error"))
+    def error(self, letter: DeadLetter) -> SafeString:
+        return format_html('<pre class="dlq-text">{}: {}</pre>', letter.error_class, letter.error_message)
+
+    @admin.display(description=_("timeline"))
+    def timeline(self, letter: DeadLetter) -> str:
+        return self._part("timeline", attempts=letter.attempts.order_by("-number"))
+
+    @admin.display(description=_("arguments"))
+    def arguments(self, letter: DeadLetter) -> str:
+        if not _may_be_shown(letter):
+            return gettext("Hidden: seeing the payload needs the permission to view it.")
+        payload = visible_payload(letter)
+        return self._part("shown", problem=payload.problem, shown=payload.arguments, empty=gettext("none"))
+
+    @admin.display(description=_("headers"))
+    def headers(self, letter: DeadLetter) -> str:
+        if not _may_be_shown(letter):
+            return gettext("Hidden: seeing the payload needs the permission to view it.")
+        payload = visible_payload(letter)
+        return self._part("shown", problem="", shown=payload.headers, empty=gettext("none"))
+
+    @admin.display(description=_("workflow"))
+    def workflow(self, letter: DeadLetter) -> str:
+        return self._part("workflow", canvas=letter.canvas, any=any(letter.canvas.values()))
+
+    @admin.display(description=_("replay of"))
+    def original(self, letter: DeadLetter) -> str:
+        if letter.replay_of_id is None:
+            return "-"
+        before = DeadLetter.objects.filter(pk=letter.replay_of_id).first()
+        if before is None:
+            return gettext("%(id)s (deleted)") % {"id": letter.replay_of_id}
+        return self._link(before)
+
+    @admin.display(description=_("failed again as"))
+    def followers(self, letter: DeadLetter) -> str:
+        after = DeadLetter.objects.filter(replay_of_id=letter.pk).order_by("stored_at")
+        return format_html_join(mark_safe("<br>"), "{}", ((self._link(each),) for each in after)) or "-"
+
+    @admin.display(description=_("versions"))
+    def version_list(self, letter: DeadLetter) -> str:
+        return ", ".join(f"{name} {version}" for name, version in sorted(letter.versions.items())) or "-"
+
+    def _link(self, letter: DeadLetter) -> SafeString:
+        return format_html(
+            '<a href="{}">{}</a> ({})', self._address(letter.pk), letter.task_id, letter.get_state_display()
+        )
+
+    def _address(self, letter_id: UUID, view: str = "change") -> str:
+        return reverse(f"admin:dlq_deadletter_{view}", args=[letter_id], current_app=self.admin_site.name)
+
+    def _part(self, name: str, **context: Any) -> SafeString:
+        return render_to_string(f"admin/dlq/deadletter/{name}.html", context)
+
+    def _has(self, request: HttpRequest, codename: str) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.{codename}")
+
+
+def _may_be_shown(letter: DeadLetter) -> bool:
+    # Set by get_object alone: a letter that came another way shows nothing.
+    return getattr(letter, "payload_may_be_shown", False)

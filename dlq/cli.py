@@ -1,0 +1,180 @@
+"""What the dlq_* commands share: how letters are chosen and how they are printed."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandError
+
+from .models import DeadLetter
+from .present import visible_payload
+from .reasons import explanation_of
+from .selection import Selection, parse_ids
+
+__all__ = [
+    "add_filters",
+    "add_selection",
+    "as_json",
+    "brief",
+    "full",
+    "full_text",
+    "ids_of",
+    "operator",
+    "selection_of",
+    "summary_of_skipped",
+]
+
+
+def add_filters(parser: ArgumentParser, *, queue: str = "--queue", reason: str = "--reason") -> None:
+    """Filters, each for a whole value. A command that needs --queue or --reason itself renames the filter."""
+    parser.add_argument("--task", help="name of the task")
+    parser.add_argument(queue, dest="from_queue", help="queue that the message came from")
+    parser.add_argument(reason, dest="reason_code", help="reason code of the letter")
+    parser.add_argument("--error-class", help="class of the error, with its module")
+
+
+def add_selection(parser: ArgumentParser) -> None:
+    """What the changing commands share: ids, or --all, and --dry-run."""
+    parser.add_argument("ids", nargs="*", metavar="ID", help="ids of dead letters")
+    parser.add_argument(
+        "--all", action="store_true", help="every open letter; needed without ids and filters"
+    )
+    parser.add_argument("--limit", type=int, help="with filters or --all: at most so many, the oldest first")
+    parser.add_argument("--dry-run", action="store_true", help="say what would happen and change nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def selection_of(options: Mapping[str, Any]) -> Selection:
+    """The filters among a command's options."""
+    return Selection(
+        state=options.get("state"),
+        task=options.get("task"),
+        queue=options.get("from_queue"),
+        reason=options.get("reason_code"),
+        error_class=options.get("error_class"),
+    )
+
+
+def ids_of(options: Mapping[str, Any]) -> list[UUID]:
+    """The letters that a changing command means, oldest first. Raises CommandError."""
+    selection = selection_of(options)
+    if options["ids"]:
+        if options["all"] or not selection.is_empty:
+            raise CommandError("give ids, or filters, or --all: not several of them")
+        try:
+            return parse_ids(options["ids"])
+        except ValueError as exc:
+            raise CommandError(str(exc)) from exc
+    if selection.is_empty and not options["all"]:
+        raise CommandError("nothing selected: give ids or filters, or --all for every open letter")
+    return list(
+        selection.letters()
+        .open()
+        .order_by("failed_at", "pk")
+        .values_list("pk", flat=True)[: options["limit"]]
+    )
+
+
+def operator() -> str:
+    """Who runs the command, for the record."""
+    try:
+        return f"command line: {getpass.getuser()}"
+    except (KeyError, OSError):  # A container without an entry for this user.
+        return "command line"
+
+
+def summary_of_skipped(skipped: Mapping[str, int]) -> str:
+    """`replayed 2, missing 1`"""
+    return ", ".join(f"{state} {count}" for state, count in sorted(skipped.items()))
+
+
+def as_json(value: Any) -> str:
+    """One JSON object; ids and times as text."""
+    return json.dumps(value, default=str, indent=2)
+
+
+def brief(letter: DeadLetter) -> dict[str, Any]:
+    """A letter in one line of a list."""
+    return {
+        "id": str(letter.pk),
+        "state": letter.state,
+        "reason": letter.reason,
+        "task": letter.task_name,
+        "task_id": letter.task_id,
+        "queue": letter.queue,
+        "error_class": letter.error_class,
+        "failed_at": letter.failed_at.isoformat(),
+        "replay_number": letter.replay_number,
+        "captures": letter.captures,
+    }
+
+
+def full(letter: DeadLetter) -> dict[str, Any]:
+    """Everything of a letter that may be shown."""
+    payload = visible_payload(letter)
+    return {
+        **brief(letter),
+        "explanation": explanation_of(letter.reason),
+        "error_message": letter.error_message,
+        "delivery_key": letter.delivery_key,
+        "occurrence": letter.occurrence,
+        "root_id": letter.root_id,
+        "parent_id": letter.parent_id,
+        "exchange": letter.exchange,
+        "routing_key": letter.routing_key,
+        "priority": letter.priority,
+        "eta": letter.eta,
+        "expires": letter.expires,
+        "redelivered": letter.redelivered,
+        "worker": letter.worker,
+        "release": letter.release,
+        "versions": letter.versions,
+        "canvas": letter.canvas,
+        "payload_problem": payload.problem,
+        "arguments": {each.name: each.value for each in payload.arguments},
+        "headers": {each.name: each.value for each in payload.headers},
+        "replay_of": letter.replay_of_id,
+        "replays": [str(pk) for pk in letter.replays.values_list("pk", flat=True)],
+        "replay_task_id": letter.replay_task_id,
+        "claimed_by": letter.claimed_by,
+        "claimed_at": letter.claimed_at,
+        "replayed_at": letter.replayed_at,
+        "replay_error": letter.replay_error,
+        "closed_at": letter.closed_at,
+        "closed_by": letter.closed_by,
+        "discard_reason": letter.discard_reason,
+        "attempts": [
+            {
+                "number": attempt.number,
+                "error_class": attempt.error_class,
+                "message": attempt.message,
+                "traceback": attempt.traceback,
+                "worker": attempt.worker,
+                "started_at": attempt.started_at,
+                "failed_at": attempt.failed_at,
+            }
+            for attempt in letter.attempts.order_by("-number")
+        ],
+    }
+
+
+def full_text(shown: Mapping[str, Any]) -> str:
+    """What `full` returned, for a terminal: one field a line, attempts last."""
+    lines: list[str] = []
+    for name, value in shown.items():
+        if name == "attempts" or value in (None, "", [], {}):
+            continue
+        if isinstance(value, Mapping):
+            lines.append(f"{name}:")
+            lines += [f"    {key}: {each}" for key, each in value.items() if each not in (None, "", [])]
+        else:
+            lines.append(f"{name}: {value}")
+    for attempt in shown["attempts"]:
+        lines.append(f"attempt {attempt['number']}: {attempt['error_class']}: {attempt['message']}")
+        lines += [f"    {line}" for line in str(attempt["traceback"]).splitlines()]
+    return "\n".join(lines)

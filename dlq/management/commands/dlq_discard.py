@@ -1,0 +1,31 @@
+"""Gives dead letters up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from dlq.cli import add_filters, add_selection, as_json, ids_of, operator, summary_of_skipped
+from dlq.discard import discard
+
+
+class Command(BaseCommand):
+    help = "Give dead letters up; they stay readable. Exit code 1 when an id does not exist."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_selection(parser)
+        add_filters(parser, reason="--reason-code")
+        parser.add_argument("--reason", default="", help="why, for the record")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        ids = ids_of(options)
+        outcome = discard(ids, by=operator(), reason=options["reason"], dry_run=options["dry_run"])
+        if options["json"]:
+            self.stdout.write(as_json(outcome.as_dict()))
+        else:
+            self.stdout.write(f"{len(outcome.discarded)} {'would be ' if outcome.dry_run else ''}discarded")
+            if outcome.skipped:
+                self.stdout.write(f"skipped: {summary_of_skipped(outcome.skipped)}")
+        if outcome.skipped.get("missing"):
+            raise CommandError(f"{outcome.skipped['missing']} of {len(ids)} ids do not exist")

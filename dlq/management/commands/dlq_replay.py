@@ -1,0 +1,34 @@
+"""Sends dead letters again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from dlq.cli import add_filters, add_selection, as_json, ids_of, operator, summary_of_skipped
+from dlq.replay import replay
+
+
+class Command(BaseCommand):
+    help = "Send dead letters again. Exit code 1 when one could not be sent or an id does not exist."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_selection(parser)
+        add_filters(parser, queue="--from-queue")
+        parser.add_argument("--queue", help="send them to this queue instead of where they came from")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        ids = ids_of(options)
+        outcome = replay(ids, by=operator(), queue=options["queue"], dry_run=options["dry_run"])
+        if options["json"]:
+            self.stdout.write(as_json(outcome.as_dict()))
+        else:
+            verb = "would be sent" if outcome.dry_run else "sent"
+            self.stdout.write(f"{len(outcome.sent)} {verb}")
+            if outcome.skipped:
+                self.stdout.write(f"skipped: {summary_of_skipped(outcome.skipped)}")
+            for letter_id, error in outcome.failed.items():
+                self.stderr.write(f"{letter_id}: {error}")
+        if outcome.failed or outcome.skipped.get("missing"):
+            raise CommandError(f"{len(ids) - len(outcome.sent)} of {len(ids)} letters were not sent")

@@ -1,0 +1,29 @@
+"""Shows one dead letter with its attempts and its redacted payload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from dlq.cli import as_json, full, full_text
+from dlq.lookup import letters_of
+from dlq.selection import parse_ids
+
+
+class Command(BaseCommand):
+    help = "Show one dead letter: attempts, redacted payload, replays."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("id", metavar="ID", help="id of the dead letter")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            (letter_id,) = parse_ids([options["id"]])
+        except ValueError as exc:
+            raise CommandError(str(exc)) from exc
+        letter = letters_of([letter_id]).first()
+        if letter is None:
+            raise CommandError(f"there is no dead letter {letter_id}")
+        self.stdout.write(as_json(full(letter)) if options["json"] else full_text(full(letter)))

@@ -1,0 +1,172 @@
+"""The dlq_* commands: what they select, print, change, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+from django.core.management import CommandError, call_command
+from kombu import Queue
+
+from dlq.models import DeadLetter
+from dlq.sink import DatabaseSink
+from hardening.core.broker import publish_letter
+from tests.helpers.dlq_letters import body_of, letter
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def app(monkeypatch) -> Celery:
+    app = Celery("commands", broker=f"memory://{uuid4()}", set_as_current=False)
+    monkeypatch.setattr("dlq.replay.celery_app", lambda: app)
+    monkeypatch.setattr("dlq.management.commands.dlq_ingest.celery_app", lambda: app)
+    with app.connection() as connection:
+        for queue in ("payments", "slow"):
+            Queue(queue)(connection.default_channel).declare()
+    return app
+
+
+def run(*args: str) -> str:
+    out = StringIO()
+    call_command(*args, stdout=out, stderr=StringIO())
+    return out.getvalue()
+
+
+def run_json(*args: str):
+    return json.loads(run(*args, "--json"))
+
+
+def kept(**fields) -> DeadLetter:
+    record = letter(**fields)
+    DatabaseSink().keep(record)
+    row: DeadLetter = DeadLetter.objects.get(task_id=record.task_id)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ((), 2),
+        (("--state", "open"), 2),
+        (("--state", "discarded"), 0),
+        (("--task", "other.task"), 1),
+        (("--queue", "slow"), 1),
+        (("--reason", "time_limit"), 1),
+        (("--error-class", "shop.errors.CardDeclined"), 2),
+        (("--task", "other.task", "--queue", "payments"), 0),
+        (("--limit", "1"), 1),
+    ],
+)
+def test_list_shows_what_the_filters_allow(options, count) -> None:
+    kept()
+    row = kept(task_name="other.task", queue="slow", reason="time_limit")
+
+    assert len(run_json("dlq_list", *options)) == count
+    assert (str(row.pk) in run("dlq_list", *options)) == (
+        count > 0 and "payments" not in options
+    ) or count == 1
+
+
+def test_show_prints_everything_but_the_secrets() -> None:
+    row = kept(body=body_of(41, "hunter22", card_number="4111111111111111", note="seen"))
+
+    text, shown = run("dlq_show", str(row.pk)), run_json("dlq_show", str(row.pk))
+
+    assert shown["arguments"] == {
+        "order_id": "41",
+        "password": '"[redacted]"',
+        "card_number": '"[redacted]"',
+        "note": '"seen"',
+    }
+    assert [attempt["number"] for attempt in shown["attempts"]] == [2, 1]
+    for output in (text, json.dumps(shown)):
+        assert "declined at attempt 1" in output
+        assert "hunter22" not in output
+        assert "4111111111111111" not in output
+
+
+def test_replay_sends_the_given_letters(app) -> None:
+    rows = [kept(), kept()]
+
+    assert run("dlq_replay", str(rows[0].pk)).startswith("1 sent")
+    assert run_json("dlq_replay", str(rows[1].pk), "--queue", "slow")["sent"] == [str(rows[1].pk)]
+
+    assert DeadLetter.objects.replayed().count() == 2
+    assert rows[0].__class__.objects.get(pk=rows[0].pk).claimed_by.startswith("command line")
+
+
+def test_replay_by_filters_sends_open_letters_only_the_oldest_first(app) -> None:
+    wanted = kept(task_name="other.task")
+    kept()
+
+    assert run_json("dlq_replay", "--task", "other.task")["sent"] == [str(wanted.pk)]
+    assert run_json("dlq_replay", "--task", "other.task")["sent"] == []
+
+
+def test_all_letters_are_touched_only_with_all(app) -> None:
+    kept()
+
+    for command in ("dlq_replay", "dlq_discard"):
+        with pytest.raises(CommandError, match="--all"):
+            run(command)
+    with pytest.raises(CommandError, match="not several"):
+        run("dlq_replay", str(uuid4()), "--all")
+    assert DeadLetter.objects.open().count() == 1
+    assert run("dlq_replay", "--all").startswith("1 sent")
+
+
+@pytest.mark.parametrize("command", ["dlq_replay", "dlq_discard"])
+def test_a_dry_run_changes_nothing(app, command) -> None:
+    row = kept()
+
+    outcome = run_json(command, "--all", "--dry-run")
+
+    assert outcome["dry_run"] is True
+    assert str(row.pk) in str(outcome)
+    assert "would be" in run(command, str(row.pk), "--dry-run")
+    assert DeadLetter.objects.open().count() == 1
+
+
+def test_discard_records_who_and_why() -> None:
+    row = kept()
+
+    assert run("dlq_discard", str(row.pk), "--reason", "known bug").startswith("1 discarded")
+
+    row.refresh_from_db()
+    assert (row.state, row.discard_reason) == ("discarded", "known bug")
+    assert row.closed_by.startswith("command line")
+    assert "skipped: discarded 1" in run("dlq_discard", str(row.pk))
+
+
+@pytest.mark.parametrize("command", ["dlq_show", "dlq_replay", "dlq_discard"])
+@pytest.mark.parametrize("letter_id", ["no-id", "6b3d2a3e-6c5b-4a55-9f57-3f8f0b0a8f11"])
+def test_an_id_without_a_letter_is_an_error(app, command, letter_id) -> None:
+    with pytest.raises(CommandError) as caught:
+        run(command, letter_id)
+    assert caught.value.returncode == 1
+
+
+def test_a_replay_that_fails_is_an_error_and_says_why(app, monkeypatch) -> None:
+    down = Celery("down", broker="redis://127.0.0.1:1/0", set_as_current=False)
+    monkeypatch.setattr("dlq.replay.celery_app", lambda: down)
+    row = kept()
+    errors = StringIO()
+
+    with pytest.raises(CommandError, match="1 of 1 letters were not sent"):
+        call_command("dlq_replay", str(row.pk), stdout=StringIO(), stderr=errors)
+
+    assert str(row.pk) in errors.getvalue()
+
+
+def test_ingest_takes_in_all_parked_letters_or_up_to_the_limit(app, settings) -> None:
+    settings.DLQ = {"INGEST_BATCH": 2}
+    for _ in range(5):
+        publish_letter(app, letter())
+
+    assert run_json("dlq_ingest", "--limit", "1") == {"taken": 1}
+    assert run_json("dlq_ingest") == {"taken": 4}
+    assert DeadLetter.objects.count() == 5

@@ -1,0 +1,124 @@
+"""Letters parked on a real broker come into the database, in order, and none is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from celery import Celery
+from django.db import OperationalError, connections
+
+from dlq.ingest import UNREADABLE, ingest, ingest_duty
+from dlq.models import DeadLetter
+from dlq.sink import DatabaseSink
+from hardening.core.broker import DEAD_LETTER_QUEUE, confirming_connection, publish_letter, publish_raw
+from tests.helpers.dlq_databases import letters_in
+from tests.helpers.dlq_letters import FAILED_AT, letter
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
+def app(request) -> Iterator[Celery]:
+    with Celery(
+        "ingest", broker=request.getfixturevalue(f"{request.param}_url"), set_as_current=False
+    ) as app:
+        yield app
+
+
+@pytest.fixture(autouse=True)
+def alias(request, tmp_path, settings, django_db_blocker) -> Iterator[str]:
+    with django_db_blocker.unblock(), letters_in("sqlite", request, tmp_path) as name:
+        settings.DLQ = {"DATABASE": name}
+        yield name
+
+
+def park(app: Celery, count: int) -> list[str]:
+    ids = [f"task-{number}" for number in range(count)]
+    for number, task_id in enumerate(ids):
+        publish_letter(app, letter(task_id=task_id, failed_at=FAILED_AT + timedelta(seconds=number)))
+    return ids
+
+
+def stored() -> list[str]:
+    return list(DeadLetter.objects.order_by("stored_at").values_list("task_id", flat=True))
+
+
+def test_parked_letters_are_taken_in_oldest_first_up_to_the_limit(app) -> None:
+    ids = park(app, 5)
+
+    assert ingest(app, limit=3) == 3
+    assert stored() == ids[:3]
+    assert ingest(app, limit=100) == 2
+    assert stored() == ids
+    assert ingest(app, limit=100) == 0
+
+
+def test_a_store_that_fails_in_the_middle_loses_nothing_and_keeps_the_order(app, monkeypatch) -> None:
+    ids = park(app, 6)
+    real, calls = DatabaseSink.keep, []
+
+    def failing(self, record) -> None:
+        calls.append(record.task_id)
+        if len(calls) == 3:
+            raise OperationalError("gone")
+        real(self, record)
+
+    monkeypatch.setattr(DatabaseSink, "keep", failing)
+    with pytest.raises(OperationalError):
+        ingest(app, limit=100)
+    assert stored() == ids[:2]
+
+    assert ingest(app, limit=100) == 4
+    assert stored() == ids
+    assert calls == [*ids[:3], *ids[2:]]
+
+
+def test_an_entry_that_is_no_letter_is_kept_with_its_bytes(app) -> None:
+    with confirming_connection(app) as connection:
+        for _ in range(2):
+            publish_raw(
+                connection,
+                body=b"\xff not a letter",
+                content_type="application/octet-stream",
+                content_encoding="binary",
+                headers={},
+                routing_key=DEAD_LETTER_QUEUE,
+            )
+        publish_letter(app, letter(task_id="good"))
+
+    # On RabbitMQ the queue came with the first letter, so that what was sent before it has no queue.
+    with confirming_connection(app) as connection:
+        publish_raw(
+            connection,
+            body=b"\xff not a letter",
+            content_type="application/octet-stream",
+            content_encoding="binary",
+            headers={},
+            routing_key=DEAD_LETTER_QUEUE,
+        )
+    ingest(app, limit=100)
+
+    row = DeadLetter.objects.get(task_name=UNREADABLE)
+    assert row.reason == "internal_error"
+    assert row.record().payload.body == b"\xff not a letter"
+    assert DeadLetter.objects.filter(task_id="good").exists()
+
+
+def test_the_duty_leaves_no_database_connection_open(app, alias) -> None:
+    ids = park(app, 2)
+
+    ingest_duty(app)
+
+    assert connections[alias].connection is None
+    assert stored() == ids
+
+
+def test_the_duty_touches_no_letter_while_the_database_is_down(app, monkeypatch) -> None:
+    park(app, 2)
+    monkeypatch.setattr(DatabaseSink, "is_reachable", lambda self: False)
+    monkeypatch.setattr(DatabaseSink, "keep", lambda *_: pytest.fail("asked the database"))
+
+    ingest_duty(app)
+
+    monkeypatch.undo()
+    assert ingest(app, limit=100) == 2

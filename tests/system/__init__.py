@@ -1,0 +1,1 @@
+"""Real worker processes, real brokers, real databases: what a user would see."""

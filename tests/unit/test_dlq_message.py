@@ -1,0 +1,37 @@
+"""Where a replay goes to."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlq.errors import NoDestination
+from dlq.message import Destination, destination_of
+from hardening.core.letter import Payload
+from tests.helpers.dlq_letters import letter
+
+
+@pytest.mark.parametrize(
+    ("fields", "queue", "expected"),
+    [
+        ({"exchange": "", "routing_key": "q", "queue": "q"}, None, ("", "q", "q")),
+        ({"exchange": "", "routing_key": "q", "queue": ""}, None, ("", "q", "q")),
+        ({"exchange": "", "routing_key": "q", "queue": "q"}, "other", ("", "other", "other")),
+        ({"exchange": "e", "routing_key": "a.b", "queue": "q"}, None, ("e", "a.b", "q")),
+        ({"exchange": "e", "routing_key": "a.b", "queue": "q"}, "other", ("", "other", "other")),
+        ({"exchange": "fan", "routing_key": "", "queue": "fan.q"}, None, ("", "fan.q", "fan.q")),
+    ],
+)
+def test_the_destination(fields, queue, expected) -> None:
+    found = destination_of(letter(**fields), queue=queue, is_fanout=lambda name: name == "fan.q")
+
+    assert found == Destination(exchange=expected[0], routing_key=expected[1], queue=expected[2])
+
+
+def test_an_entry_that_was_no_letter_has_no_way_back_but_can_be_sent_to_a_named_queue() -> None:
+    unreadable = letter(
+        routing_key="", queue="parked", payload=Payload(body=b"x", content_type=None, content_encoding=None)
+    )
+
+    with pytest.raises(NoDestination, match="name a queue"):
+        destination_of(unreadable, queue=None)
+    assert destination_of(unreadable, queue="q").routing_key == "q"
