@@ -9,22 +9,22 @@ PYTEST_ARGS ?=
 
 DEMO_VENV := .venv-demo
 BIN := $(VENV)/bin
-SOURCES := hardening dlq beat_leader tests $(wildcard sample_project) $(wildcard bench)
+SOURCES := hardening dlq beat_leader tests sample_project bench docs
 STAMP := $(VENV)/.installed-$(shell cat $(REQUIREMENTS) pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 DEMO_STAMP := $(DEMO_VENV)/.installed-$(shell cat requirements/demo.txt pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check format bench requirements clean python-new-enough
+.PHONY: help setup demo up test check format bench reference requirements clean python-new-enough
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make the virtual environment VENV with the set REQUIREMENTS
 
-demo: $(DEMO_STAMP) ## Kill workers and beat in front of your eyes, and count what was lost
+demo: $(DEMO_STAMP) ## Run the sample shop, let it fail, replay, and count what became of every job
 	$(DEMO_VENV)/bin/python -m sample_project.demo
 
-up: $(DEMO_STAMP) ## The same, and keep it running with its admin until Ctrl-C
+up: $(DEMO_STAMP) ## The same shop, with its admin and Flower, until Ctrl-C
 	$(DEMO_VENV)/bin/python -m sample_project.demo --stay
 
 test: $(STAMP) ## Run the tests of LEVELS against real servers
@@ -40,8 +40,11 @@ format: $(STAMP) ## Format, and mend what the linter can mend
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-bench: $(STAMP) ## Measure throughput and recovery
+bench: $(STAMP) ## Measure what hardening costs, as a ratio to plain Celery
 	$(BIN)/python -m bench
+
+reference: $(STAMP) ## Write docs/reference from the code
+	$(BIN)/python -m docs.generate
 
 requirements: $(STAMP) ## Compile requirements/*.in to exact versions with hashes
 	set -e; for set in demo dev oldest; do \

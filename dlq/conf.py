@@ -11,10 +11,9 @@ from django.core.signals import setting_changed
 from django.db import router
 
 from hardening.core.findings import Finding, Level
-from hardening.core.redaction import DEFAULT_SECRET_NAMES, Redactor, project_secret_names
 from hardening.core.settings import read_settings
 
-__all__ = ["SETTINGS_CODE", "DlqSettings", "database_alias", "dlq_settings", "read_dlq_settings", "redactor"]
+__all__ = ["SETTINGS_CODE", "DlqSettings", "database_alias", "dlq_settings", "read_dlq_settings"]
 
 SETTINGS_CODE = "CH020"
 
@@ -28,12 +27,6 @@ class DlqSettings:
 
     encryption_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
     """Fernet keys for payloads at rest. The first encrypts, all decrypt; none: stored in clear."""
-
-    redact: tuple[str, ...] = DEFAULT_SECRET_NAMES
-    """Names and dotted paths of arguments whose values are never shown."""
-
-    redact_extra: tuple[str, ...] = ()
-    """Names to hide besides `redact`, so that adding one does not drop the defaults."""
 
     ingest_every_seconds: float = 5.0
     """How often each worker looks for letters that were parked on the broker."""
@@ -64,12 +57,6 @@ def database_alias() -> str:
     from .models import DeadLetter
 
     return dlq_settings().database or router.db_for_write(DeadLetter)
-
-
-def redactor() -> Redactor:
-    """Hides what DLQ names, and what HARDENING["REDACT"] hid when the letter was captured."""
-    conf = dlq_settings()
-    return Redactor((*conf.redact, *conf.redact_extra, *project_secret_names()))
 
 
 def _impossible(conf: DlqSettings) -> list[Finding]:

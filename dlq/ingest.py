@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from celery import Celery
 
-from hardening.core.broker import drain_letters, parking_queue
 from hardening.core.letter import Attempt, DeadLetter, Payload
+from hardening.core.parking import drain_letters, parking_queue
 from hardening.core.reasons import Reason
 
 from .conf import dlq_settings

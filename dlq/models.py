@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Self
+from typing import Self, cast
 
 from django.db import models
 from django.db.models import F, Q
@@ -109,11 +109,11 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 _LetterManager = models.Manager.from_queryset(DeadLetterQuerySet)
 
 
-class DeadLetterManager(_LetterManager):
+class DeadLetterManager(_LetterManager["DeadLetter"]):
     """Reads and writes where DLQ["DATABASE"] says, also without a router."""
 
     def get_queryset(self) -> DeadLetterQuerySet:
-        queryset: DeadLetterQuerySet = super().get_queryset()
+        queryset = cast("DeadLetterQuerySet", super().get_queryset())
         alias = dlq_settings().database
         return queryset.using(alias) if alias and not self._db else queryset
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hardening.core.letter import DeadLetter as LetterRecord
-from hardening.core.redaction import Redactor
+from hardening.core.redaction import Redactor, project_redactor
 
-from .conf import redactor
 from .errors import CannotUnseal
 from .models import DeadLetter
 
@@ -43,7 +42,7 @@ def visible_payload(letter: DeadLetter) -> VisiblePayload:
         record = letter.record()
     except CannotUnseal as exc:
         return VisiblePayload(problem=str(exc))
-    hide = redactor()
+    hide = project_redactor()
     headers = tuple(
         Shown(name=str(name), value=_text(hide.value(value, (str(name),)), hide, ()))
         for name, value in sorted(record.payload.headers.items())

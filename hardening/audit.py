@@ -22,19 +22,25 @@ __all__ = ["audit", "audit_prefetch"]
 PREFETCH = "worker_prefetch_multiplier"
 
 
-def audit(app: Celery) -> list[Finding]:
-    """Every finding about this app that needs no running worker."""
+def audit(app: Celery, *, pool_is_known: bool = False) -> list[Finding]:
+    """Every finding about this app that needs no running worker.
+
+    `pool_is_known`: the caller is a worker, and judges the prefetch multiplier by `audit_prefetch`.
+    """
     settings, findings = load_settings()
     findings += version_findings()
     state = hardened(app)
     tasks = app.tasks  # Finalizes: every task is bound and decided upon after this line.
     for row in state.rows:
-        findings += _setting_findings(app, state, row)
+        if not (pool_is_known and row.setting == PREFETCH):
+            findings += _setting_findings(app, state, row)
     for policy in policies_of(app):
-        findings += _task_findings(policy)
+        findings += _task_findings(policy, tasks[policy.name], state)
     if not state.reporting:
         findings += [_unreached(name) for name in unreached(app)]
-    findings += _limit_findings(tasks)
+    if app.conf.task_time_limit is None and app.conf.task_soft_time_limit is None:
+        # Celery 5.6 puts these on the pool, not on the tasks.
+        findings += _limit_findings(tasks)
     findings += _sink_findings(app, settings)
     return findings
 
@@ -60,11 +66,11 @@ def _setting_findings(app: Celery, state: Hardened, row: Enforced) -> list[Findi
     ]
 
 
-def _task_findings(policy: TaskPolicy) -> list[Finding]:
+def _task_findings(policy: TaskPolicy, task: Any, state: Hardened) -> list[Finding]:
     if policy.opt_out:
         return []
     findings = []
-    for row, asked in policy.contradictions:
+    for row, asked in (*policy.contradictions, *_changed_later(policy, task, state)):
         if row.task_attribute in ("acks_late", "reject_on_worker_lost"):
             remedy = (
                 f"Remove {row.task_attribute}={asked!r}, or say why losing this task is acceptable: "
@@ -82,6 +88,20 @@ def _task_findings(policy: TaskPolicy) -> list[Finding]:
             )
         )
     return findings
+
+
+def _changed_later(policy: TaskPolicy, task: Any, state: Hardened) -> list[tuple[Enforced, Any]]:
+    """What is in force in spite of us: set on the instance, or on the class after it was bound."""
+    if state.reporting:
+        return []
+    said = {row.setting for row, _ in policy.contradictions} | state.project.keys()
+    return [
+        (row, value)
+        for row in state.rows
+        if row.task_attribute is not None
+        and row.setting not in said
+        and not row.allows(value := getattr(task, row.task_attribute, None))
+    ]
 
 
 def _unreached(name: str) -> Finding:

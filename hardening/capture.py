@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import platform
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,14 +18,14 @@ from celery import Celery
 from celery.exceptions import Ignore
 
 from .conf import HardeningSettings, load_settings
-from .core.broker import publish_letter
 from .core.identity import ATTEMPTS_HEADER, identity_of
 from .core.letter import Attempt, Canvas, DeadLetter, Payload, dump_letter, load_letter
 from .core.loading import load_backend
+from .core.parking import publish_letter
 from .core.reasons import Reason
 from .core.redaction import Redactor, project_redactor
 from .core.sink import DeadLetterSink, offered_sink
-from .history import attempt_from, decode_history
+from .history import attempt_from, attempt_number, class_path, decode_history
 from .reason import underlying
 
 __all__ = ["DELIVERY", "BrokerSink", "Delivery", "Keeper", "LetterNotKept", "chosen_sink", "keeper_for"]
@@ -169,18 +170,20 @@ class Keeper:
     def keep_execution(self, execution: Any, exc: BaseException, reason: Reason) -> None:
         """Keep the letter of an execution whose body, or whose trace, raised `exc`."""
         request = execution.request
-        attempts = [*self.earlier_attempts(request), execution.attempt(underlying(exc))]
-        self.keep(
-            self.letter(
+        try:
+            letter = self.letter(
                 task=execution.task,
                 task_id=execution.task_id,
                 delivery=execution.delivery,
                 embedded=request.__dict__,
                 reason=reason,
-                attempts=attempts,
+                attempts=[*self.earlier_attempts(request), execution.attempt(underlying(exc))],
                 worker=str(request.hostname or ""),
             )
-        )
+        # Whatever is odd about a message, it must not end without a letter.
+        except Exception:
+            letter = _bare_letter(execution.task, execution.task_id, execution.delivery, exc, reason)
+        self.keep(letter)
 
     def letter(
         self,
@@ -251,10 +254,19 @@ class Keeper:
     def parent_letter(self, request: Any, exc: BaseException, reason: Reason) -> DeadLetter:
         """The letter of a request whose failure only the worker's parent can see."""
         delivery = delivery_of(request.message)
+        try:
+            return self._parent_letter(request, delivery, exc, reason)
+        # As in `keep_execution`.
+        except Exception:
+            return _bare_letter(request.task, request.id, delivery, exc, reason)
+
+    def _parent_letter(
+        self, request: Any, delivery: Delivery, exc: BaseException, reason: Reason
+    ) -> DeadLetter:
         embedded = request._payload[2] if isinstance(request._payload, (list, tuple)) else {}
         attempt = attempt_from(
             underlying(exc),
-            number=int(delivery.headers.get("retries") or 0) + 1,
+            number=attempt_number(delivery.headers.get("retries")),
             worker=str(request.hostname or ""),
             started_at=request.time_start,
             clean=self.cleaner(request.task, request),
@@ -284,6 +296,39 @@ def keeper_for(app: Celery) -> Keeper:
     if keeper is None:
         keeper = _keepers[app] = Keeper(app)
     return keeper
+
+
+def _bare_letter(
+    task: Any, task_id: str, delivery: Delivery, exc: BaseException, reason: Reason
+) -> DeadLetter:
+    """What can be said without a look into the message: it is whole, and the error is named."""
+    logger.error(
+        "the letter of task %s[%s] is kept without its details", task.name, task_id, exc_info=sys.exc_info()
+    )
+    body = delivery.body
+    now = datetime.now(UTC)
+    identity = identity_of(delivery.headers, task_id)
+    return DeadLetter(
+        delivery_key=identity.delivery_key,
+        replay_number=identity.replay_number,
+        replay_of=identity.replay_of,
+        task_id=task_id,
+        task_name=str(task.name),
+        reason=reason.value,
+        attempts=(Attempt(number=1, error_class=class_path(type(exc)), message="", failed_at=now),),
+        payload=Payload(
+            body=body.encode() if isinstance(body, str) else bytes(body),
+            content_type=delivery.content_type,
+            content_encoding=delivery.content_encoding,
+            headers=dict(delivery.headers),
+            properties=dict(delivery.properties),
+        ),
+        failed_at=now,
+        exchange=delivery.exchange,
+        routing_key=delivery.routing_key,
+        queue=delivery.routing_key,
+        redelivered=delivery.redelivered,
+    )
 
 
 def delivery_of(message: Any) -> Delivery:

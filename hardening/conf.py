@@ -8,8 +8,8 @@ from typing import Any
 
 from django.conf import settings as django_settings
 
-from .core.broker import DEAD_LETTER_QUEUE
 from .core.findings import Finding, Level
+from .core.parking import DEAD_LETTER_QUEUE
 from .core.settings import read_settings
 
 __all__ = ["ENFORCE", "REPORT", "HardeningSettings", "load_settings"]

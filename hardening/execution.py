@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+import billiard.einfo
 from billiard.einfo import ExceptionInfo
 from celery import states
 from celery.app.trace import TraceInfo, trace_ok_t
@@ -32,10 +33,10 @@ from kombu.exceptions import EncodeError, OperationalError
 from .capture import DELIVERY, Keeper, LetterNotKept, keeper_for
 from .core.letter import Attempt
 from .core.reasons import Reason
-from .history import attempt_from, encode_history
+from .history import attempt_from, attempt_number, class_path, encode_history
 from .reason import reason_for
 
-__all__ = ["Execution", "current", "guarded_trace"]
+__all__ = ["Execution", "current", "error_of", "guarded_trace"]
 
 logger = logging.getLogger("hardening")
 
@@ -45,6 +46,10 @@ _current: ContextVar[Execution | None] = ContextVar("hardening_execution", defau
 def current() -> Execution | None:
     """The execution that this thread or greenlet is in."""
     return _current.get()
+
+
+class UnreadableError(Exception):
+    """Stands for an error whose text or traceback cannot be made: only its class path is left."""
 
 
 class Execution:
@@ -87,7 +92,7 @@ class Execution:
         self.finished = True
 
     def leave_with(self, exc: BaseException) -> None:
-        """The body ended by Retry or Ignore: no failure."""
+        """The body ended by Retry, Ignore or MemoryError: no end of the message's life."""
         self.ended_by = exc
 
     def fail(self, exc: Exception) -> None:
@@ -114,7 +119,7 @@ class Execution:
         """This execution as a failed attempt."""
         return attempt_from(
             error,
-            number=int(getattr(self.request, "retries", 0) or 0) + 1,
+            number=attempt_number(getattr(self.request, "retries", 0)),
             worker=str(getattr(self.request, "hostname", "") or ""),
             started_at=self.started_at,
             clean=self.cleaner(),
@@ -145,11 +150,36 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _current.reset(token)
         info = outcome.info
+        if info is None and isinstance(outcome.retval, ExceptionInfo):
+            return _after_no_start(execution, request, outcome)
         if info is None or info.state != states.FAILURE or execution.kept:
+            return outcome
+        if isinstance(info.retval, MemoryError) or isinstance(execution.ended_by, Retry):
+            # The worker ends and the message comes back; or only the retry's hook failed. It lives on.
             return outcome
         return _after_late_failure(execution, request, outcome)
 
     return trace
+
+
+def _after_no_start(execution: Execution, request: Any, outcome: Any) -> Any:
+    """Celery could not begin, as with keyword arguments that are no mapping, and calls it a success."""
+    from celery.app.task import Context
+
+    exc = error_of(outcome.retval)
+    execution.request = Context(request)
+    try:
+        execution.keep(exc, Reason.INTERNAL_ERROR)
+    except LetterNotKept as not_kept:
+        return _answer(states.IGNORED, not_kept)
+    try:
+        execution.task.backend.mark_as_failure(execution.task_id, exc, request=execution.request)
+    # The letter is kept: whoever cannot be told is not worth a second run.
+    except Exception:
+        logger.exception(
+            "the failure of task %s[%s] could not be stored", execution.task.name, execution.task_id
+        )
+    return _answer(states.FAILURE, exc)
 
 
 def _after_late_failure(execution: Execution, request: Any, outcome: Any) -> Any:
@@ -190,7 +220,7 @@ def _after_broken_trace(execution: Execution, request: Any, exc: Exception) -> A
         return _answer(states.IGNORED, ended_by)
     if isinstance(ended_by, Reject):
         return _answer(states.REJECTED, ended_by)
-    if execution.kept and isinstance(ended_by, Exception):
+    if isinstance(ended_by, MemoryError) or (execution.kept and isinstance(ended_by, Exception)):
         return _answer(states.FAILURE, ended_by)
     if execution.request is None:
         execution.request = Context(request)
@@ -202,8 +232,28 @@ def _after_broken_trace(execution: Execution, request: Any, exc: Exception) -> A
 
 
 def _answer(state: str, exc: BaseException) -> Any:
+    told = get_pickleable_exception(exc) if isinstance(exc, Exception) else exc
     try:
-        raise get_pickleable_exception(exc) if isinstance(exc, Exception) else exc
+        return _raised(state, told)
+    except Exception:
+        logger.warning("%s cannot be formatted; a stand-in is reported", class_path(type(exc)))
+    # Celery and the pool's process would break on it as well, and the message would come back for ever.
+    return _raised(state, UnreadableError(class_path(type(exc))))
+
+
+def _raised(state: str, exc: BaseException) -> Any:
+    try:
+        raise exc
     except BaseException as raised:
-        info = ExceptionInfo()
-        return trace_ok_t(info, TraceInfo(state, raised), 0.0, None)
+        if isinstance(raised, UnreadableError):
+            raised.__suppress_context__ = True
+        return trace_ok_t(ExceptionInfo(), TraceInfo(state, raised), 0.0, None)
+
+
+def error_of(exc_info: Any) -> BaseException:
+    """The error in what a pool reports."""
+    exc = exc_info.exception
+    with_traceback: Any = billiard.einfo.ExceptionWithTraceback  # type: ignore[attr-defined]
+    if isinstance(exc, with_traceback):
+        exc = exc.exc
+    return exc if isinstance(exc, BaseException) else Exception(repr(exc))

@@ -31,7 +31,7 @@ def on_worker_init(sender: Any, **_: Any) -> None:
     """
     app: Celery = sender.app
     try:
-        findings = audit(app)
+        findings = audit(app, pool_is_known=True)
         findings += _prefetch(app, sender)
     except Exception as exc:
         # A worker of which we do not know whether it is safe does not start.

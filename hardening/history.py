@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 
 from .core.letter import Attempt
 
-__all__ = ["MAX_HEADER_CHARS", "attempt_from", "class_path", "decode_history", "encode_history"]
+__all__ = [
+    "MAX_HEADER_CHARS",
+    "attempt_from",
+    "attempt_number",
+    "class_path",
+    "decode_history",
+    "encode_history",
+]
 
 MAX_HEADER_CHARS = 16_000
 """RabbitMQ limits all headers of a message to one frame, 131,072 bytes by default."""
@@ -48,6 +55,11 @@ def attempt_from(
         started_at=None if started_at is None else datetime.fromtimestamp(started_at, UTC),
         failed_at=datetime.now(UTC),
     )
+
+
+def attempt_number(retries: object) -> int:
+    """The number of an attempt, from the message's retry count; 1 where that is no count."""
+    return retries + 1 if isinstance(retries, int) and retries >= 0 else 1
 
 
 def encode_history(attempts: Sequence[Attempt]) -> str:
@@ -92,7 +104,7 @@ def decode_history(text: object) -> list[Attempt]:
             )
             for number, error, message, trace, worker, started, failed in json.loads(text)
         ]
-    except (ValueError, TypeError, OverflowError, OSError):
+    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
         return []
 
 

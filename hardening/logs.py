@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from .execution import current
 
@@ -25,9 +26,16 @@ class RedactErrors(logging.Filter):
             record.args = {k: clean(v) if isinstance(v, str) else v for k, v in record.args.items()}
             record.data = record.args
         if record.exc_info:
-            record.exc_text = clean(record.exc_text or _PLAIN.formatException(record.exc_info))
+            record.exc_text = clean(record.exc_text or _formatted(record.exc_info))
             record.exc_info = None  # Formatters print exc_text; what forwards exc_info would show the error.
         return True
+
+
+def _formatted(exc_info: Any) -> str:
+    try:
+        return _PLAIN.formatException(exc_info)
+    except Exception:  # A handler reports what it cannot format; a filter would break the caller.
+        return "(this traceback cannot be formatted)"
 
 
 def _mentions_error(record: logging.LogRecord) -> bool:

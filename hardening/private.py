@@ -21,6 +21,7 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("celery.app.task", "Task.__trace__", "seeing an error of the result backend around a task's end"),
     ("celery.app.task", "Task.request_stack", "telling a worker's call of a task from a direct one"),
     ("celery.app.task", "Task.annotate", "reaching every task when it is bound"),
+    ("celery.app.task", "Context._protected", "telling a task's own call from one that it makes itself"),
     ("celery.app.trace", "trace_ok_t", "answering the worker in place of a broken trace"),
     ("celery.app.trace", "TraceInfo", "answering the worker in place of a broken trace"),
     ("celery.worker.request", "Request._context", "errbacks told once"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import billiard.einfo
 from billiard.einfo import ExceptionInfo
 from celery import signals
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
@@ -14,6 +13,8 @@ from celery.worker.state import task_ready
 
 from .capture import DELIVERY, LetterNotKept, delivery_of, keeper_for
 from .core.reasons import Reason
+from .execution import error_of
+from .history import attempt_number
 from .holding import holding_for
 from .private import celery_version
 
@@ -23,6 +24,7 @@ logger = logging.getLogger("hardening")
 
 _HARD_LIMIT_RUNS_HOOKS = celery_version() >= (5, 7)
 _REJECT_IS_FAILURE = celery_version() >= (5, 7)
+_EXIT_IS_LOSS = celery_version() >= (5, 7)
 
 
 class HeldFailure(Exception):
@@ -45,9 +47,15 @@ class HardenedRequest(Request):
 
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """The task failed. Acknowledged only when its letter is kept, by the child or here."""
-        exc = _error_of(exc_info)
+        exc = error_of(exc_info)
         if isinstance(exc, LetterNotKept):
             return self._hold(exc)
+        if isinstance(exc, (SystemExit, KeyboardInterrupt)) and not _EXIT_IS_LOSS:
+            # Celery 5.6 would acknowledge it as a failure; billiard reports it before the child is gone.
+            if self._already_cancelled or self._already_revoked:
+                return None
+            exc = WorkerLostError(f"Worker exited prematurely: {exc!r}.")
+            exc_info = _info_of(exc)
         if return_ok:
             if isinstance(exc, Reject) and not getattr(exc, "requeue", False):
                 return self._reject_kept(exc, exc_info)
@@ -62,6 +70,8 @@ class HardenedRequest(Request):
             self._keep(exc, reason)
         except LetterNotKept as not_kept:
             return self._hold(not_kept)
+        if isinstance(exc, Reject):
+            return self._reject_kept(exc, exc_info)
         return self._report(super().on_failure, exc_info, send_failed_event, return_ok)
 
     def on_timeout(self: Any, soft: bool, timeout: float) -> Any:
@@ -97,7 +107,7 @@ class HardenedRequest(Request):
         task = self.task
         if getattr(task, "retry_on_worker_lost", False):
             limit = task.max_retries
-            return limit is not None and (self._request_dict.get("retries") or 0) >= limit
+            return limit is not None and attempt_number(self._request_dict.get("retries")) > limit
         return not (task.acks_late and task.reject_on_worker_lost)
 
     def _keep(self: Any, exc: BaseException, reason: Reason) -> None:
@@ -127,7 +137,7 @@ class HardenedRequest(Request):
             self.acknowledge()
 
     def _reject_kept(self: Any, exc: Reject, exc_info: Any) -> None:
-        """A rejected task whose letter the child has kept: failed, told to its callers, off the queue."""
+        """A rejected task whose letter is kept: failed, told to its callers, off the queue."""
         if not _REJECT_IS_FAILURE:
             self._report(self._tell_rejection, exc, exc_info, acknowledge=False)
         self._report(super().on_failure, exc_info, True, True, acknowledge=False)
@@ -145,14 +155,6 @@ class HardenedRequest(Request):
             traceback=exc_info.traceback,
             einfo=exc_info,
         )
-
-
-def _error_of(exc_info: Any) -> BaseException:
-    exc = exc_info.exception
-    with_traceback: Any = billiard.einfo.ExceptionWithTraceback  # type: ignore[attr-defined]
-    if isinstance(exc, with_traceback):
-        exc = exc.exc
-    return exc if isinstance(exc, BaseException) else Exception(repr(exc))
 
 
 def _info_of(exc: Exception) -> ExceptionInfo:

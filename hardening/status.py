@@ -39,7 +39,7 @@ def status_of(app: Celery) -> dict[str, Any]:
                 "set_by": "project"
                 if row.setting in state.project
                 else "hardening"
-                if row.write
+                if row.write and not state.reporting
                 else "celery",
                 "why": row.why,
             }
@@ -51,8 +51,10 @@ def status_of(app: Celery) -> dict[str, Any]:
                 "source": policy.source,
                 "acks_late": bool(app.tasks[policy.name].acks_late),
                 "reject_on_worker_lost": bool(app.tasks[policy.name].reject_on_worker_lost),
-                "time_limit": app.tasks[policy.name].time_limit,
-                "soft_time_limit": app.tasks[policy.name].soft_time_limit,
+                "time_limit": _either(app.tasks[policy.name].time_limit, app.conf.task_time_limit),
+                "soft_time_limit": _either(
+                    app.tasks[policy.name].soft_time_limit, app.conf.task_soft_time_limit
+                ),
                 "max_retries": app.tasks[policy.name].max_retries,
                 "opt_out": policy.opt_out,
             }
@@ -60,6 +62,11 @@ def status_of(app: Celery) -> dict[str, Any]:
         ],
         "findings": [finding.as_dict() for finding in findings],
     }
+
+
+def _either(of_task: Any, of_pool: Any) -> Any:
+    # Celery 5.6 leaves the setting to the pool; 5.7 copies it onto the task.
+    return of_pool if of_task is None else of_task
 
 
 def _plain(value: Any) -> Any:

@@ -66,13 +66,15 @@ def _guarded_call(task: type[Any]) -> Any:
             # A plain function call, also one from inside the running task: not a delivery.
             return own(self, *args, **kwargs) if own else Task.__call__(self, *args, **kwargs)
         request.__dict__[_ENTERED] = True
+        if own is None:
+            request._protected = 1  # As Celery's call in a worker does: a direct call inside is one again.
         execution = current()
         if execution is None or request.is_eager or execution.task_id != request.id:
             return own(self, *args, **kwargs) if own else self.run(*args, **kwargs)
         execution.enter(request)
         try:
             result = own(self, *args, **kwargs) if own else self.run(*args, **kwargs)
-        except (Retry, Ignore) as exc:
+        except (Retry, Ignore, MemoryError) as exc:
             execution.leave_with(exc)
             raise
         except Exception as exc:

@@ -67,6 +67,7 @@ ROOT_URLCONF = "sample_project.urls"
 STATIC_URL = "static/"
 MEDIA_ROOT = SHOP_DATA / "media"
 USE_TZ = True
+TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 DATABASES = {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["DEFAULT_SECRET_NAMES", "MASK", "Redactor", "project_redactor", "project_secret_names"]
+__all__ = ["DEFAULT_SECRET_NAMES", "MASK", "Redactor", "_project_names", "project_redactor"]
 
 MASK = "[redacted]"
 DEFAULT_SECRET_NAMES = (
@@ -16,6 +16,8 @@ DEFAULT_SECRET_NAMES = (
     "token",
     "authorization",
     "card",
+    "cardnumber",
+    "creditcard",
     "cvv",
     "iban",
     "api_key",
@@ -140,10 +142,10 @@ def _collect(value: Any, found: set[str]) -> None:
 
 def project_redactor() -> Redactor:
     """The redactor of this project: the built-in names and those of HARDENING["REDACT"]."""
-    return Redactor((*DEFAULT_SECRET_NAMES, *project_secret_names()))
+    return Redactor((*DEFAULT_SECRET_NAMES, *_project_names()))
 
 
-def project_secret_names() -> tuple[str, ...]:
+def _project_names() -> tuple[str, ...]:
     """The names of HARDENING["REDACT"]: what was hidden at capture must be hidden wherever it is shown."""
     from django.conf import settings
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -22,11 +22,11 @@ POLL_SECONDS = 0.02
 LOG_TAIL_CHARS = 4000
 
 
-@cache
-def _spawner() -> ThreadPoolExecutor:
-    # The kernel's parent-death signal fires when the *thread* that forked ends, not the process. Forking
-    # from one thread that lives as long as the interpreter lets short-lived threads start processes.
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-spawner")
+# The kernel's parent-death signal fires when the *thread* that forked ends, not the process. Forking from
+# one thread that lives as long as the interpreter lets short-lived threads start processes. It is started
+# here: an interrupt in the middle of its start would leave a thread that the interpreter waits for for ever.
+_SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-spawner")
+_SPAWNER.submit(int).result()
 
 
 @cache
@@ -119,12 +119,20 @@ class ManagedProcess:
             raise ProcessError(f"{self.name} is running already (pid {self.pid})")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self._run_begins_at = self.log_size()
-        self._process = _spawner().submit(self._spawn).result()
+        spawned = _SPAWNER.submit(self._spawn)
+        try:
+            spawned.result()
+        except BaseException:
+            # An interrupt comes to us and not to the thread: what it starts all the same is ended here.
+            wait([spawned])
+            if spawned.exception() is None:
+                self.kill()
+            raise
         return self
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> None:
         with self.log_path.open("ab") as log:
-            return subprocess.Popen(
+            self._process = subprocess.Popen(
                 [*_die_with_parent(), *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -153,8 +161,9 @@ class ManagedProcess:
         """
         sig = signal.Signals[sig] if isinstance(sig, str) else signal.Signals(sig)
         if sig == signal.SIGKILL:
-            self.signal_group(sig)
-            self.wait(timeout=timeout or 10.0)
+            if self.is_running:
+                self.signal_group(sig)
+                self.wait(timeout=timeout or 10.0)
         else:
             self.send_signal(sig)
             if timeout is not None:

@@ -15,7 +15,7 @@ from sample_project.demo.interrupts import held, refuse_interrupts, take_interru
 from sample_project.demo.jobs import FEWEST
 from sample_project.demo.play import play, stay
 from sample_project.demo.progress import say
-from sample_project.demo.stage import Stage
+from sample_project.demo.stage import Stage, require_free_doors
 
 INTERRUPTED = 130
 DEFAULT_JOBS = 300
@@ -26,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     take_interrupts()
     try:
+        if options.stay:
+            require_free_doors()
         with _data_directory(options.data, keep=options.keep or options.stay) as data, Stage(data) as stage:
             return stay(stage, options.jobs) if options.stay else play(stage, options.jobs)
     except KeyboardInterrupt:

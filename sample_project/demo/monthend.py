@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event, Thread
 
 HOLD_SECONDS = 0.6
 PAUSE_SECONDS = 0.4
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 1.0
 
 
 class MonthEnd:
@@ -34,7 +34,8 @@ class MonthEnd:
             sqlite3.connect(self._database, timeout=PATIENCE_SECONDS, isolation_level=None)
         ) as connection:
             while not self._stop.is_set():
-                connection.execute("BEGIN IMMEDIATE")
-                self._stop.wait(HOLD_SECONDS)
-                connection.execute("ROLLBACK")
+                with suppress(sqlite3.OperationalError):  # Others hold the lock: its turn comes again.
+                    connection.execute("BEGIN IMMEDIATE")
+                    self._stop.wait(HOLD_SECONDS)
+                    connection.execute("ROLLBACK")
                 self._stop.wait(PAUSE_SECONDS)

@@ -77,8 +77,12 @@ class Stage:
         say("drawing the product pictures")
         draw_all(self.data / "media" / "pictures")
         say("starting Redis (append-only), a web server and a mail server to talk to")
-        for part in (self.redis, self.http, self.smtp):
-            self._ends.callback(part.stop)
+        for part, end in (
+            (self.redis, self._stop_redis),
+            (self.http, self.http.stop),
+            (self.smtp, self.smtp.stop),
+        ):
+            self._ends.callback(end)
             with held():
                 part.start()
         say("creating the database")
@@ -124,9 +128,7 @@ class Stage:
         operator.save()
 
     def open_doors(self) -> None:
-        """Start the admin and Flower. Raises DemoError when their ports are taken."""
-        for port, what in ((WEB_PORT, "the admin"), (FLOWER_PORT, "Flower")):
-            require_free(port, what)
+        """Start the admin and Flower. `require_free_doors` tells beforehand whether they can."""
         # From the environment, not the command line, where every user of the machine could read it.
         flower_env = {"FLOWER_BASIC_AUTH": f"{OPERATOR}:{self.password}"}
         web = self._process(
@@ -153,6 +155,10 @@ class Stage:
         with self._ends:
             self._stop_processes()
 
+    def _stop_redis(self) -> None:
+        if self.redis.is_running:
+            self.redis.process.stop(timeout=STOP_SECONDS)
+
     def _stop_processes(self) -> None:
         if self._processes:
             with ThreadPoolExecutor(len(self._processes)) as pool:
@@ -178,12 +184,13 @@ class Stage:
             return process.start()
 
 
-def require_free(port: int, what: str) -> None:
-    """Raises DemoError when someone listens on the port already."""
-    if is_open(port):
-        raise DemoError(
-            f"port {port} is taken by another program: {what} needs it. End that program, and try again."
-        )
+def require_free_doors() -> None:
+    """Raises DemoError when someone listens already on a port that an open shop needs."""
+    for port, what in ((WEB_PORT, "the admin"), (FLOWER_PORT, "Flower")):
+        if is_open(port):
+            raise DemoError(
+                f"port {port} is taken by another program: {what} needs it. End that program first."
+            )
 
 
 def is_open(port: int) -> bool:

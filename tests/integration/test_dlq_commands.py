@@ -13,7 +13,7 @@ from kombu import Queue
 
 from dlq.models import DeadLetter
 from dlq.sink import DatabaseSink
-from hardening.core.broker import publish_letter
+from hardening.core.parking import publish_letter
 from tests.helpers.dlq_letters import body_of, letter
 
 pytestmark = pytest.mark.django_db(transaction=True)

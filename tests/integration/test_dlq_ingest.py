@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -12,9 +16,11 @@ from django.db import OperationalError, connections
 from dlq.ingest import UNREADABLE, ingest, ingest_duty
 from dlq.models import DeadLetter
 from dlq.sink import DatabaseSink
-from hardening.core.broker import DEAD_LETTER_QUEUE, confirming_connection, publish_letter, publish_raw
+from hardening.core.broker import confirming_connection, publish_raw
+from hardening.core.parking import DEAD_LETTER_QUEUE, drain_letters, publish_letter
 from tests.helpers.dlq_databases import letters_in
 from tests.helpers.dlq_letters import FAILED_AT, letter
+from tests.helpers.wait import wait_until
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])
@@ -122,3 +128,35 @@ def test_the_duty_touches_no_letter_while_the_database_is_down(app, monkeypatch)
 
     monkeypatch.undo()
     assert ingest(app, limit=100) == 2
+
+
+KILLED_WHILE_STORING = """
+import os, signal
+from celery import Celery
+from hardening.core.parking import drain_letters
+app = Celery("killed", broker={broker!r}, set_as_current=False)
+drain_letters(app, lambda letter: os.kill(os.getpid(), signal.SIGKILL), reject=print, limit=10)
+"""
+
+
+def test_an_ingest_killed_while_it_stores_a_letter_loses_none(app) -> None:
+    ids = park(app, 3)
+    script = KILLED_WHILE_STORING.format(broker=app.conf.broker_url)
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+
+    killed = subprocess.run([sys.executable, "-c", script], env=env, check=False, timeout=60)
+
+    assert killed.returncode == -signal.SIGKILL
+    # RabbitMQ gives a dead reader's letter back when it notices the death; Redis's lock has an expiry.
+    wait_until(lambda: ingest(app, limit=10) >= 0 and stored() == ids, 45, lambda: str(stored()))
+
+
+def test_a_letter_is_not_taken_in_by_two_readers_at_once(app) -> None:
+    park(app, 1)
+    seen: list[int] = []
+
+    def reads_while_another_reads(record: object) -> None:
+        seen.append(drain_letters(app, lambda other: seen.append(-1), reject=print, limit=10))
+
+    assert drain_letters(app, reads_while_another_reads, reject=print, limit=10) == 1
+    assert seen == [0]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from hardening.testing.processes import ManagedProcess
 from sample_project.demo.jobs import CASES
+from sample_project.demo.stage import WEB_PORT
 from tests.helpers.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,4 +166,27 @@ def test_when_a_worker_dies_it_shows_the_end_of_that_worker_s_log_and_fails(demo
     assert "demo: worker-io has ended (-9)" in demo.log_text()
     assert "end of worker-io.log" in demo.log_text()
     assert "Traceback" not in demo.log_text().partition("demo: worker-io")[0]
+    assert_nothing_is_left(home)
+
+
+def test_a_taken_port_is_named_before_anything_is_started(home):
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Someone else's program on the port is as good as ours.
+        with suppress(OSError):
+            taken.bind(("127.0.0.1", WEB_PORT))
+            taken.listen()
+
+        done = subprocess.run(
+            [*DEMO, "--stay"],
+            env=environment(home),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert f"port {WEB_PORT} is taken" in done.stderr
     assert_nothing_is_left(home)

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from dlq.conf import redactor
-from hardening.core.redaction import MASK, Redactor
+from hardening.core.redaction import MASK, Redactor, project_redactor
 
 
 @pytest.mark.parametrize(
@@ -148,13 +147,12 @@ def test_a_secret_is_found_in_its_repr_form() -> None:
     assert "two" not in hide.text(repr("two\nlines"), hide.secrets_in(["two\nlines"], {}, ["password"]))
 
 
-def test_dlq_hides_also_what_was_hidden_at_capture(settings) -> None:
+def test_the_project_adds_names_to_the_built_in_ones(settings) -> None:
     settings.HARDENING = {"REDACT": ["ssn"]}
-    settings.DLQ = {"REDACT_EXTRA": ["nickname"]}
 
-    assert redactor().value({"ssn": 1, "nickname": 2, "password": 3, "age": 4}) == {
+    assert project_redactor().value({"ssn": 1, "cardnumber": 2, "password": 3, "age": 4}) == {
         "ssn": MASK,
-        "nickname": MASK,
+        "cardnumber": MASK,
         "password": MASK,
         "age": 4,
     }

@@ -1,0 +1,54 @@
+"""The reason code of an error, and the error that an operator wants to see behind Celery's own."""
+
+from __future__ import annotations
+
+import pytest
+from celery.exceptions import MaxRetriesExceededError, Reject, SoftTimeLimitExceeded, TimeLimitExceeded
+
+from hardening import Permanent
+from hardening.core.reasons import Reason
+from hardening.reason import reason_for, underlying
+from hardening.task import RetryUnpublished
+
+
+def caused(exc: BaseException, cause: BaseException) -> BaseException:
+    exc.__cause__ = cause
+    return exc
+
+
+@pytest.mark.parametrize(
+    ("exc", "exhausted", "reason"),
+    [
+        (ValueError(), False, Reason.ERROR),
+        (ValueError(), True, Reason.RETRIES_EXHAUSTED),
+        (Permanent(), False, Reason.PERMANENT),
+        (Permanent(), True, Reason.PERMANENT),
+        (RetryUnpublished("x", requeue=False), False, Reason.RETRY_UNPUBLISHED),
+        (RetryUnpublished("x", requeue=False), True, Reason.RETRY_UNPUBLISHED),
+        (Reject("x", requeue=False), False, Reason.REJECTED),
+        (MaxRetriesExceededError(), False, Reason.RETRIES_EXHAUSTED),
+        (SoftTimeLimitExceeded(), False, Reason.TIME_LIMIT),
+        (TimeLimitExceeded(), False, Reason.TIME_LIMIT),
+        (SoftTimeLimitExceeded(), True, Reason.RETRIES_EXHAUSTED),
+    ],
+)
+def test_an_error_has_one_reason(exc, exhausted, reason) -> None:
+    assert reason_for(exc, exhausted=exhausted) is reason
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_explained_to_the_operator(reason) -> None:
+    assert reason.explanation.endswith(".")
+
+
+def test_the_error_behind_celerys_wrapper_is_shown() -> None:
+    cause = KeyError("cause")
+
+    assert underlying(caused(MaxRetriesExceededError(), cause)) is cause
+    assert underlying(caused(RetryUnpublished("x"), cause)) is cause
+    assert underlying(Reject(cause, requeue=False)) is cause
+
+
+def test_an_error_that_wraps_none_is_shown_itself() -> None:
+    for exc in (ValueError(), MaxRetriesExceededError(), Reject("a text"), caused(ValueError(), KeyError())):
+        assert underlying(exc) is exc
