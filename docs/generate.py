@@ -35,7 +35,8 @@ def _settings() -> str:
         ]
         told = _field_docs(cls)
         lines += [
-            f"| `{field.name.upper()}` | `{_cell(field.type)}` | `{_default(field)}` | {_cell(told[field.name])} |"
+            f"| `{field.name.upper()}` | `{_cell(field.type)}` | `{_default(field)}` "
+            f"| {_cell(told[field.name])} |"
             for field in fields(cls)
         ]
         lines.append("")
@@ -47,16 +48,16 @@ def _enforced() -> str:
         HEAD,
         "# Enforced Celery settings",
         "",
-        "A project that sets nothing gets these values. A project that sets another value than the accepted ones",
-        "is told so, and its workers do not start (exit 78). On gevent and eventlet the prefetch multiplier is the",
-        "one that keeps the pool saturated; see `hardening/enforced.py`.",
+        "A project that sets nothing gets these values. A project that sets another value than the accepted",
+        "ones is told so, and its workers do not start (exit 78). On gevent and eventlet the prefetch multiplier",
+        "is the one that keeps the pool saturated; see `hardening/enforced.py`.",
         "",
         "| setting | value | brokers | Celery | why |",
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{row.setting}` | `{row.value!r}`{'' if row.write else ' (checked only)'} | {row.transport or 'all'} "
-        f"| {_versions(row)} | {_cell(row.why)} |"
+        f"| `{row.setting}` | `{row.value!r}`{'' if row.write else ' (checked only)'} "
+        f"| {row.transport or 'all'} | {_versions(row)} | {_cell(row.why)} |"
         for row in ENFORCED
     ]
     return "\n".join([*lines, ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 from celery.app.task import Task
@@ -88,17 +89,21 @@ def _guarded_call(task: type[Any]) -> Any:
 
 
 def _guarded_retry(own: Any) -> Any:
+    takes_headers = _takes_headers(own)
+
     @functools.wraps(own)
-    def retry(self: Any, args: Any = None, kwargs: Any = None, exc: Any = None, **options: Any) -> Any:
+    def retry(self: Any, *given: Any, **options: Any) -> Any:
+        # Passed on as given: a project's own retry may have another signature than Celery's.
         from .execution import current
 
         execution = current()
+        exc = options.get("exc", given[2] if len(given) > 2 else None)
         if isinstance(exc, Permanent):
             # autoretry_for=(Exception,) and a broad `except` around the body both end here.
             raise exc
         if execution is None or execution.request is not self.request_stack.top:
-            return own(self, args, kwargs, exc, **options)
-        history = execution.history_with(exc)
+            return own(self, *given, **options)
+        history = execution.history_with(exc) if takes_headers else ""
         if history:
             options["headers"] = {
                 **_own_headers(execution.request),
@@ -106,7 +111,7 @@ def _guarded_retry(own: Any) -> Any:
                 ATTEMPTS_HEADER: history,
             }
         try:
-            return own(self, args, kwargs, exc, **options)
+            return own(self, *given, **options)
         except Retry:
             raise
         except Reject as rejected:
@@ -117,6 +122,11 @@ def _guarded_retry(own: Any) -> Any:
 
     setattr(retry, _MARK, True)
     return retry
+
+
+def _takes_headers(own: Any) -> bool:
+    parameters = inspect.signature(own).parameters
+    return "headers" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _own_headers(request: Any) -> dict[str, Any]:

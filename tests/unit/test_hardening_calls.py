@@ -305,6 +305,41 @@ def test_a_retry_method_of_the_projects_own_is_still_the_one_that_runs() -> None
     assert 0 < (again.eta - _now()).total_seconds() <= 5
 
 
+def test_a_retry_method_with_a_signature_of_its_own_gets_what_it_was_given() -> None:
+    app = hardened_app()
+    seen: list[object] = []
+
+    class Narrow(Task):
+        abstract = True
+
+        def retry(self, exc=None, wait=7):
+            seen.append((str(exc), wait))
+            return super().retry(exc=exc, countdown=wait)
+
+    @app.task(name="narrow", bind=True, base=Narrow, shared=False)
+    def narrow(self):
+        raise self.retry(ValueError("again"), wait=0)
+
+    request = process(narrow)
+
+    assert seen == [("again", 0)]
+    assert request.answers.given == ["ack"]
+    assert EVENTS == ["backend RETRY"]
+
+
+def test_a_retry_with_new_arguments_by_position_sends_them() -> None:
+    app = hardened_app()
+
+    @app.task(name="moves", bind=True, shared=False)
+    def moves(self, a, b=None):
+        raise self.retry((5,), {"b": 6}, ValueError("x"), countdown=0)
+
+    process(moves, 1)
+    again = request_of(app, _next(app))
+
+    assert again._payload[:2] == [[5], {"b": 6}]
+
+
 def _next(app):
     from tests.helpers.hardened_apps import fetch
 
