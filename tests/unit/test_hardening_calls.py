@@ -312,7 +312,7 @@ def test_a_retry_method_with_a_signature_of_its_own_gets_what_it_was_given() -> 
     class Narrow(Task):
         abstract = True
 
-        def retry(self, exc=None, wait=7):
+        def retry(self, exc=None, wait=7):  # type: ignore[override]
             seen.append((str(exc), wait))
             return super().retry(exc=exc, countdown=wait)
 

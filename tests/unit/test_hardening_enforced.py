@@ -87,7 +87,7 @@ def test_the_split_settings_of_celery_5_7_replace_the_old_one() -> None:
         ({"broker_url": "redis://h/0"}, "redis"),
         ({"broker_url": "rediss://h/0"}, "redis"),
         ({"broker_url": "valkey://h/0"}, "redis"),
-        ({"broker_url": "redis+socket:///tmp/r"}, "redis"),
+        ({"broker_url": "redis+socket:///r"}, "redis"),
         ({"broker_url": "sentinel://a;sentinel://b"}, "redis"),
         ({"broker_url": ["redis://a", "redis://b"]}, "redis"),
         ({"broker_url": "amqp://h//"}, "amqp"),
