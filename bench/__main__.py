@@ -21,7 +21,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only rows that contain this text, e.g. 'redis gevent'")
     options = parser.parse_args()
     outcomes: list[Outcome] = []
-    print("hardened / plain Celery with late acks, alternating runs; tasks a second and ratio")
+    print(
+        "Tasks a second of one worker, all late acks. plain: prefetch and connections as hardened has them;\n"
+        "defaults: only late acks set (one run, gevent only). Alternating pairs, median (min to max).\n"
+        f"{'broker':<9} {'pool':<8} {'task':<12}{'plain':>9} {'hardened':>9}  {'hardened / plain':<32}"
+        f"{'defaults':>9}"
+    )
     with RedisServer() as redis_server:
         for broker in ("redis", "rabbitmq"):
             cases = [c for c in CASES if c.broker == broker]
@@ -47,15 +52,23 @@ def main() -> None:
 
 def _run(case: Case, broker_url: str, result_url: str, pairs: int) -> Outcome:
     outcome = measure(case, broker_url=broker_url, result_url=result_url, pairs=pairs)
-    c = outcome.case
+    plain, hardened, defaults = (_median(outcome.rates[name]) for name in ("plain", "hardened", "defaults"))
+    ratios = outcome.ratios
+    ratio = (
+        f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} pairs)"
+        if ratios
+        else "-"
+    )
     print(
-        f"{c.broker:<9} {c.pool:<8} {c.task:<12} plain {statistics.median(outcome.plain):8.1f}/s   "
-        f"hardened {statistics.median(outcome.hardened):8.1f}/s   "
-        f"ratio {statistics.median(outcome.ratios):.3f} "
-        f"(spread {min(outcome.ratios):.3f} to {max(outcome.ratios):.3f}, {pairs} pairs)",
+        f"{case.broker:<9} {case.pool:<8} {case.task:<12}"
+        f"{plain:>9} {hardened:>9}  {ratio:<32}{defaults:>9}  {'; '.join(outcome.problems)}".rstrip(),
         flush=True,
     )
     return outcome
+
+
+def _median(rates: list[float]) -> str:
+    return f"{statistics.median(rates):.1f}" if rates else "-"
 
 
 def _versions() -> dict[str, str]:

@@ -12,10 +12,11 @@ from .core.findings import Finding, Level
 from .core.loading import BackendError
 from .core.sink import offered_sink
 from .effective import MISSING, current_value
-from .enforced import GREEN_PREFETCH, Enforced
+from .enforced import Enforced
 from .plugin import Hardened, hardened, policies_of, unreached
 from .policy import TaskPolicy
 from .private import version_findings
+from .saturation import green_prefetch
 
 __all__ = ["audit", "audit_prefetch"]
 
@@ -53,7 +54,7 @@ def _setting_findings(app: Celery, state: Hardened, row: Enforced) -> list[Findi
         asked = now if now is not MISSING and not row.allows(now) else MISSING
     if asked is MISSING or row.allows(asked):
         return []
-    if row.setting == PREFETCH and asked == GREEN_PREFETCH:
+    if row.setting == PREFETCH and asked == green_prefetch(state.transport):
         return []  # Right on gevent: only a worker knows its pool.
     return [
         Finding(
@@ -159,13 +160,15 @@ def _sink_findings(app: Celery, settings: HardeningSettings) -> list[Finding]:
     ]
 
 
-def audit_prefetch(*, project: Any, in_force: int, green: bool, pool: str) -> list[Finding]:
+def audit_prefetch(
+    *, project: Any, in_force: int, green: bool, pool: str, transport: str = ""
+) -> list[Finding]:
     """The prefetch multiplier of a worker that is about to start.
 
     `project` is the project's own setting, or MISSING; `in_force` what the worker would use, its
     command line included.
     """
-    right = GREEN_PREFETCH if green else 1
+    right = green_prefetch(transport) if green else 1
     if in_force == right:
         return []
     if green and in_force == 1:

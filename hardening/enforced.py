@@ -7,11 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ENFORCED", "GREEN_PREFETCH", "Enforced", "rows_for"]
-
-GREEN_PREFETCH = 2
-"""Prefetch multiplier on gevent and eventlet. With 1 the synchronous consumer polls while it has no
-credit and a saturated worker falls to a fraction of its throughput; `make bench` shows the figure."""
+__all__ = ["ENFORCED", "Enforced", "rows_for"]
 
 Predicate = Callable[[Any], bool]
 

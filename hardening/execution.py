@@ -64,6 +64,7 @@ class Execution:
         "keeper",
         "kept",
         "request",
+        "retry_sent",
         "started_at",
         "task",
         "task_id",
@@ -79,6 +80,7 @@ class Execution:
         self.entered = False
         self.finished = False
         self.exhausted = False
+        self.retry_sent = False
         self.kept = False
         self.ended_by: BaseException | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import click
 from celery import Celery
@@ -12,9 +13,9 @@ from click.core import ParameterSource
 
 from .audit import PREFETCH, audit, audit_prefetch
 from .core.findings import Finding, Level, errors_of, render
-from .effective import MISSING
-from .enforced import GREEN_PREFETCH
+from .effective import MISSING, current_value, write_value
 from .plugin import hardened
+from .saturation import MAX_CONNECTIONS, connections_row, green_prefetch, highest_concurrency
 
 __all__ = ["EX_CONFIG", "on_worker_init"]
 
@@ -22,6 +23,11 @@ logger = logging.getLogger("hardening")
 
 EX_CONFIG = 78
 """EX_CONFIG of sysexits.h: supervisors should not restart a worker that ends with it."""
+
+_GREEN_STEPS = ("hardening.saturation.UnhurriedReads", "hardening.saturation.AcksAtOnce")
+
+_written: WeakKeyDictionary[Celery, int] = WeakKeyDictionary()
+"""The limits that we wrote: a second worker of this process shall not take one for the project's."""
 
 
 def on_worker_init(sender: Any, **_: Any) -> None:
@@ -33,6 +39,7 @@ def on_worker_init(sender: Any, **_: Any) -> None:
     try:
         findings = audit(app, pool_is_known=True)
         findings += _prefetch(app, sender)
+        findings += _saturate(app, sender)
     except Exception as exc:
         # A worker of which we do not know whether it is safe does not start.
         logger.exception("the start-up audit itself failed")
@@ -68,14 +75,44 @@ def _prefetch(app: Celery, worker: Any) -> list[Finding]:
     project = state.project.get(PREFETCH, MISSING)
     if project is MISSING and not _on_command_line("prefetch_multiplier"):
         if not state.reporting:
-            worker.prefetch_multiplier = GREEN_PREFETCH if green else 1
+            worker.prefetch_multiplier = green_prefetch(state.transport) if green else 1
         return []
     return audit_prefetch(
         project=project,
         in_force=worker.prefetch_multiplier,
         green=green,
         pool=_pool_name(worker.pool_cls),
+        transport=state.transport,
     )
+
+
+def _saturate(app: Celery, worker: Any) -> list[Finding]:
+    """On a green pool: boot steps that keep it busy, and enough connections to Redis."""
+    state = hardened(app)
+    if not _is_green(worker.pool_cls):
+        return []
+    if not state.reporting:
+        app.steps["consumer"].update(_GREEN_STEPS)
+    if state.transport != "redis":
+        return []
+    row = connections_row(highest_concurrency(worker))
+    present = current_value(app, MAX_CONNECTIONS)
+    if present is MISSING or present == _written.get(app, MISSING):
+        if not state.reporting:
+            write_value(app, row)
+            _written[app] = row.value
+        return []
+    if row.allows(present):
+        return []
+    return [
+        Finding(
+            code=row.code,
+            level=Level.ERROR,
+            what=f"{row.setting} is {present!r}, at least {row.value!r} are needed. {row.why}",
+            where="Celery setting broker_transport_options (with your prefix, in Django's settings)",
+            remedy=f'Remove "max_connections" from it, set at least {row.value!r}, or lower --concurrency.',
+        )
+    ]
 
 
 def _on_command_line(option: str) -> bool:

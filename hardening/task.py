@@ -21,7 +21,7 @@ _REQUEST = "hardening.request:HardenedRequest"
 
 
 class RetryUnpublished(Reject):
-    """The broker did not take the message of a retry. The task has not been sent again."""
+    """The task asked for a retry that was not sent: the broker refused it, or Retry was raised by hand."""
 
 
 def is_reached(task: type[Any]) -> bool:
@@ -75,7 +75,16 @@ def _guarded_call(task: type[Any]) -> Any:
         execution.enter(request)
         try:
             result = own(self, *args, **kwargs) if own else self.run(*args, **kwargs)
-        except (Retry, Ignore, MemoryError) as exc:
+        except Retry as exc:
+            if not execution.retry_sent:
+                # Raised by hand: Celery would acknowledge a message in whose place nothing was sent.
+                unsent = RetryUnpublished(exc, requeue=False)
+                unsent.__cause__ = getattr(exc, "exc", None) or exc
+                execution.fail(unsent)
+                raise unsent from unsent.__cause__
+            execution.leave_with(exc)
+            raise
+        except (Ignore, MemoryError) as exc:
             execution.leave_with(exc)
             raise
         except Exception as exc:
@@ -111,8 +120,11 @@ def _guarded_retry(own: Any) -> Any:
                 ATTEMPTS_HEADER: history,
             }
         try:
-            return own(self, *given, **options)
+            answer = own(self, *given, **options)
+            execution.retry_sent = True
+            return answer
         except Retry:
+            execution.retry_sent = True
             raise
         except Reject as rejected:
             raise RetryUnpublished(getattr(rejected, "reason", None), requeue=False) from exc

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
+from hardening.private import celery_version
 from hardening.testing.servers import (
     LocalServer,
     MariaDBServer,
@@ -28,12 +29,21 @@ TESTS = Path(__file__).parent
 LEVELS = ("unit", "contract", "integration", "system", "browser", "migrations")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its level, the directory that it lies in."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its level, its directory; leave out what this Celery does not have at all."""
+    newer = [item for item in items if _is_for_a_newer_celery(item)]
+    if newer:
+        config.hook.pytest_deselected(items=newer)
+        items[:] = [item for item in items if item not in newer]
     for item in items:
         level = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if level in LEVELS:
             item.add_marker(level)
+
+
+def _is_for_a_newer_celery(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("celery_since")
+    return marker is not None and celery_version() < marker.args
 
 
 def absent(reason: str) -> NoReturn:

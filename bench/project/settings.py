@@ -1,4 +1,4 @@
-"""Settings of the benchmark; BENCH_HARDENED decides whether our apps are in."""
+"""Settings of the benchmark; BENCH_VARIANT is "hardened", "plain" or "defaults"."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 SECRET_KEY = "not a secret: nobody is served"
 USE_TZ = True
-HARDENED = os.environ.get("BENCH_HARDENED") == "1"
+VARIANT = os.environ["BENCH_VARIANT"]
 INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "django.contrib.admin"]
 INSTALLED_APPS += ["django.contrib.messages", "django.contrib.sessions"]
-if HARDENED:
+if VARIANT == "hardened":
     INSTALLED_APPS += ["hardening", "dlq", "beat_leader"]
 INSTALLED_APPS += ["bench.project"]
 TEMPLATES = [
@@ -34,10 +34,13 @@ DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.envi
 
 CELERY_BROKER_URL = os.environ["BENCH_BROKER"]
 CELERY_RESULT_BACKEND = os.environ["BENCH_RESULTS"]
-CELERY_TASK_TIME_LIMIT = 60
-if not HARDENED:
-    # Plain Celery as its documentation recommends it for work that must not be lost.
+if VARIANT != "hardened":
     CELERY_TASK_ACKS_LATE = True
+if VARIANT != "defaults":
+    CELERY_TASK_TIME_LIMIT = 60
+if VARIANT == "plain":
+    # As Celery's documentation recommends it for work that must not be lost, and as busy as ours.
     CELERY_TASK_REJECT_ON_WORKER_LOST = True
-    if "BENCH_PREFETCH" in os.environ:
-        CELERY_WORKER_PREFETCH_MULTIPLIER = int(os.environ["BENCH_PREFETCH"])
+    CELERY_WORKER_PREFETCH_MULTIPLIER = int(os.environ["BENCH_PREFETCH"])
+    if "BENCH_MAX_CONNECTIONS" in os.environ:
+        CELERY_BROKER_TRANSPORT_OPTIONS = {"max_connections": int(os.environ["BENCH_MAX_CONNECTIONS"])}

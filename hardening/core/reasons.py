@@ -35,7 +35,7 @@ _EXPLANATIONS: dict[Reason, str] = {
     Reason.REJECTED: "The task raised Reject without requeue.",
     Reason.TIME_LIMIT: "The task ran into its time limit and was stopped.",
     Reason.WORKER_LOST: "The process that ran the task died and the task opted out of being run again.",
-    Reason.RETRY_UNPUBLISHED: "The task asked for a retry and the broker did not take the new message.",
+    Reason.RETRY_UNPUBLISHED: "The task asked for a retry, and no new message was sent.",
     Reason.RESULT_NOT_SERIALISABLE: "The body ran to its end; what it returned cannot be serialised.",
     Reason.RESULT_NOT_STORED: "The body ran to its end or was about to start; the result backend failed.",
     Reason.CALLBACK_UNPUBLISHED: "The body ran to its end; its callback or next step was not published.",

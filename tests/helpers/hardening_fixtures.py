@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
+from hardening import harden
+
 from . import hardened_apps
 from .hardened_apps import EVENTS, LETTERS, SINK, RecordingSink
 
 __all__ = ["isolated", "recording"]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def isolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shared tasks and finalizers of this test end with it."""
-    monkeypatch.setattr(
-        hardened_apps.state, "_on_app_finalizers", set(hardened_apps.state._on_app_finalizers)
-    )
+    """Shared tasks of this test end with it, and those of modules that others imported stay out."""
+    everyone = hardened_apps.state._on_app_finalizers
+    own = {each for each in everyone if each is harden or each.__module__ == "celery.app.builtins"}
+    monkeypatch.setattr(hardened_apps.state, "_on_app_finalizers", own)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from celery import chord, group, signature
 from dlq.models import DeadLetter
 from tests.helpers.wait import wait_until
 
-from .project.tasks import STYLES
 from .stage import ALIAS, Stage
+from .styles import STYLES
 
 COMBINATIONS = [
     pytest.param(broker, pool, id=f"{broker}-{pool}")

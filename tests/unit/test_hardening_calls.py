@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from contextlib import ExitStack
 
+import pydantic
 import pytest
 from celery import Task
 from celery.exceptions import MaxRetriesExceededError, Reject, Retry
@@ -400,9 +401,7 @@ def test_retry_is_a_retry_and_exhaustion_is_an_error() -> None:
 
 
 def test_a_pydantic_task_gets_and_gives_models() -> None:
-    pydantic = pytest.importorskip("pydantic")
-
-    class Order(pydantic.BaseModel):  # type: ignore[misc, name-defined, unused-ignore]
+    class Order(pydantic.BaseModel):
         number: int
 
     app = hardened_app()

@@ -52,8 +52,8 @@ class BrokenRepr(Exception):
 
 class BrokenTraceback(Exception):
     @property
-    def __notes__(self):  # type: ignore[override]
-        raise RuntimeError("no notes")
+    def __cause__(self):  # type: ignore[override]
+        raise RuntimeError("no cause")
 
 
 class Unpicklable(Exception):
@@ -112,6 +112,15 @@ def test_a_success_leaves_no_letter(app) -> None:
     assert request.answers.given == ["ack"]
     assert EVENTS == ["backend SUCCESS"]
     assert LETTERS == []
+
+
+def test_a_retry_raised_by_hand_leaves_a_letter_since_nothing_was_sent(app) -> None:
+    process(failing(app, Retry("later", exc=ValueError("the error behind it"))))
+
+    assert [(letter.reason, letter.last_attempt.error_class) for letter in LETTERS] == [
+        ("retry_unpublished", "ValueError")
+    ]
+    assert EVENTS[-1] == "backend FAILURE"
 
 
 def test_the_letter_of_an_error_is_kept_before_celery_records_the_failure(app) -> None:

@@ -33,8 +33,8 @@ class BrokenText(Exception):
 
 class BrokenTraceback(Exception):
     @property
-    def __notes__(self):  # type: ignore[override]
-        raise RuntimeError("no notes")
+    def __cause__(self):  # type: ignore[override]
+        raise RuntimeError("no cause")
 
 
 def raised(exc: BaseException) -> BaseException:

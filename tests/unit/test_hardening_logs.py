@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("isolated", "recording")
 
 class BrokenTraceback(Exception):
     @property
-    def __notes__(self):  # type: ignore[override]
-        raise RuntimeError("no notes")
+    def __cause__(self):  # type: ignore[override]
+        raise RuntimeError("no cause")
 
 
 class Collecting(logging.Handler):

@@ -13,7 +13,6 @@ from celery.worker.request import Request
 
 from hardening.capture import DELIVERY, LetterNotKept
 from hardening.holding import holding_for
-from hardening.private import celery_version
 from tests.helpers.hardened_apps import (
     EVENTS,
     LETTERS,
@@ -27,8 +26,6 @@ from tests.helpers.hardened_apps import (
 )
 
 pytestmark = pytest.mark.usefixtures("isolated", "recording")
-
-NEW = celery_version() >= (5, 7)
 
 
 @pytest.fixture
@@ -156,7 +153,7 @@ def test_a_lost_child_of_a_task_that_opted_out_is_a_letter(exc, app, told) -> No
     assert request.answers.given == ["ack"]
 
 
-@pytest.mark.skipif("not NEW", reason="task_retry_on_worker_lost came with Celery 5.7")
+@pytest.mark.celery_since(5, 7)
 def test_a_lost_child_with_retries_left_is_retried_by_celery_without_a_letter(app, told) -> None:
     request = received(app, told, retry_on_worker_lost=True, max_retries=1, default_retry_delay=0)
 
@@ -167,7 +164,7 @@ def test_a_lost_child_with_retries_left_is_retried_by_celery_without_a_letter(ap
     assert request.answers.given == ["ack"]
 
 
-@pytest.mark.skipif("not NEW", reason="task_retry_on_worker_lost came with Celery 5.7")
+@pytest.mark.celery_since(5, 7)
 def test_a_lost_child_whose_retries_are_used_up_is_a_letter(app, told) -> None:
     request = received(app, told, retry_on_worker_lost=True, max_retries=1, retries=1)
 
@@ -180,7 +177,7 @@ def test_a_lost_child_whose_retries_are_used_up_is_a_letter(app, told) -> None:
     assert request.answers.given == ["ack"]
 
 
-@pytest.mark.skipif("not NEW", reason="task_retry_on_worker_lost came with Celery 5.7")
+@pytest.mark.celery_since(5, 7)
 def test_a_lost_child_that_may_be_retried_for_ever_is_never_a_letter(app, told) -> None:
     request = received(
         app, told, retry_on_worker_lost=True, max_retries=None, retries=99, default_retry_delay=0

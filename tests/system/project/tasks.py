@@ -17,17 +17,6 @@ from hardening import Permanent
 from .celery import app
 from .effects import hold, hold_and_fail, record
 
-STYLES = (
-    "shared",
-    "of_app",
-    "class_based",
-    "with_base",
-    "own_call",
-    "own_call_no_super",
-    "decorated",
-    "early",
-)
-
 
 @shared_task(name="shared")
 def shared() -> None:
