@@ -59,9 +59,10 @@ def _run(case: Case, broker_url: str, result_url: str, pairs: int) -> Outcome:
         if ratios
         else "-"
     )
+    problems = "; ".join(problem.splitlines()[0] for problem in outcome.problems)
     print(
         f"{case.broker:<9} {case.pool:<8} {case.task:<12}"
-        f"{plain:>9} {hardened:>9}  {ratio:<32}{defaults:>9}  {'; '.join(outcome.problems)}".rstrip(),
+        f"{plain:>9} {hardened:>9}  {ratio:<32}{defaults:>9}  {problems}".rstrip(),
         flush=True,
     )
     return outcome

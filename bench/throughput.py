@@ -19,12 +19,13 @@ import redis
 from celery import Celery
 
 from hardening.saturation import connections_row, green_prefetch
+from hardening.testing.errors import ProcessError
 from hardening.testing.processes import ManagedProcess
 
 ROOT = Path(__file__).parents[1]
 VARIANTS = ("hardened", "plain", "defaults")
 LIMIT_SECONDS = 60.0
-LIMIT_OF_DEFAULTS_SECONDS = 30.0
+LIMIT_OF_DEFAULTS_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ CASES = tuple(
     Case(broker, pool, task, concurrency, messages)
     for broker in ("redis", "rabbitmq")
     for pool, task, concurrency, messages in (
-        ("prefork", "noop", 2, 3500),
+        ("prefork", "noop", 2, 5000),
         ("prefork", "wait_100_ms", 8, 400),
-        ("gevent", "noop", 20, 2500),
-        ("gevent", "wait_100_ms", 50, 1500),
+        ("gevent", "noop", 20, 1500),
+        ("gevent", "wait_100_ms", 50, 1200),
     )
 )
 
@@ -112,7 +113,7 @@ def measure(case: Case, *, broker_url: str, result_url: str, pairs: int) -> Outc
             for number in range(pairs):
                 for variant in ("hardened", "plain") if number % 2 else ("plain", "hardened"):
                     outcome.rates[variant].append(bench.rate(variant, LIMIT_SECONDS))
-        except DidNotEnd as exc:
+        except (DidNotEnd, ProcessError) as exc:
             outcome.problems.append(str(exc))
         if case.green:
             try:
@@ -120,6 +121,8 @@ def measure(case: Case, *, broker_url: str, result_url: str, pairs: int) -> Outc
             except DidNotEnd as exc:
                 outcome.problems.append(str(exc))
                 outcome.rates["defaults"].append(exc.rate)
+            except ProcessError as exc:
+                outcome.problems.append(str(exc))
     return outcome
 
 
@@ -216,7 +219,7 @@ def _wait_for(mark: Path, worker: ManagedProcess, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not _text(mark):
         if not worker.is_running:
-            raise RuntimeError(f"the worker ended by itself\n{worker.log_tail()}")
+            raise ProcessError(f"the worker ended by itself\n{worker.log_tail()}")
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)

@@ -51,20 +51,23 @@ def _setting_findings(app: Celery, state: Hardened, row: Enforced) -> list[Findi
     if asked is MISSING and row.write and not state.reporting:
         # We wrote it; whoever changed it afterwards contradicts it as well.
         now = current_value(app, row.setting)
-        asked = now if now is not MISSING and not row.allows(now) else MISSING
+        if now is MISSING or not row.allows(now):
+            return [_contradiction(row, now)]
     if asked is MISSING or row.allows(asked):
         return []
     if row.setting == PREFETCH and asked == green_prefetch(state.transport):
         return []  # Right on gevent: only a worker knows its pool.
-    return [
-        Finding(
-            code=row.code,
-            level=Level.ERROR,
-            what=f"{row.setting} is {asked!r}, enforced is {row.value!r}. {row.why}",
-            where=f"Celery setting {row.setting} (with your prefix, in Django's settings)",
-            remedy=f"Remove the setting, or set it to {row.value!r}.",
-        )
-    ]
+    return [_contradiction(row, asked)]
+
+
+def _contradiction(row: Enforced, asked: Any) -> Finding:
+    return Finding(
+        code=row.code,
+        level=Level.ERROR,
+        what=f"{row.setting} is {asked!r}, enforced is {row.value!r}. {row.why}",
+        where=f"Celery setting {row.setting} (with your prefix, in Django's settings)",
+        remedy=f"Remove the setting, or set it to {row.value!r}.",
+    )
 
 
 def _task_findings(policy: TaskPolicy, task: Any, state: Hardened) -> list[Finding]:

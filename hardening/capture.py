@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,9 +38,12 @@ DELIVERY = "hardening_delivery"
 `properties`, because a request's other unknown keys would travel on in the headers of a retry."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Delivery:
-    """The message as delivered. Pickled with each task: references to what is pickled anyway."""
+    """The message as delivered. Pickled with each task: references to what is pickled anyway.
+
+    `pid` is the process that received it. Its repr shows nothing: Celery logs it at debug level.
+    """
 
     body: Any
     content_type: str | None
@@ -49,6 +53,10 @@ class Delivery:
     exchange: str
     routing_key: str
     redelivered: bool
+    pid: int
+
+    def __repr__(self) -> str:
+        return "Delivery(...)"
 
 
 class LetterNotKept(Ignore):
@@ -158,8 +166,8 @@ class Keeper:
             extra=fields,
         )
 
-    def keep_in_parent(self, letter: DeadLetter) -> None:
-        """As `keep`, and leaves no connection open: the parent forks."""
+    def keep_and_close(self, letter: DeadLetter) -> None:
+        """As `keep`, and leaves no connection open: a parent forks."""
         try:
             self.keep(letter)
         finally:
@@ -167,8 +175,11 @@ class Keeper:
             if close is not None:
                 close()
 
-    def keep_execution(self, execution: Any, exc: BaseException, reason: Reason) -> None:
-        """Keep the letter of an execution whose body, or whose trace, raised `exc`."""
+    def keep_execution(self, execution: Any, exc: BaseException, reason: Reason, *, close: bool) -> None:
+        """Keep the letter of an execution whose body, or whose trace, raised `exc`.
+
+        `close`: leave no connection open, since Celery has cleaned up behind the task already.
+        """
         request = execution.request
         try:
             letter = self.letter(
@@ -183,7 +194,7 @@ class Keeper:
         # Whatever is odd about a message, it must not end without a letter.
         except Exception:
             letter = _bare_letter(execution.task, execution.task_id, execution.delivery, exc, reason)
-        self.keep(letter)
+        (self.keep_and_close if close else self.keep)(letter)
 
     def letter(
         self,
@@ -343,6 +354,7 @@ def delivery_of(message: Any) -> Delivery:
         str(info.get("exchange") or ""),
         str(info.get("routing_key") or ""),
         bool(info.get("redelivered")),
+        os.getpid(),
     )
 
 

@@ -16,6 +16,7 @@ parent holds the message unacknowledged and tries again.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ import billiard.einfo
 from billiard.einfo import ExceptionInfo
 from celery import states
 from celery.app.trace import TraceInfo, trace_ok_t
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
 from celery.utils.serialization import get_pickleable_exception
 from kombu.exceptions import EncodeError, OperationalError
 
@@ -35,8 +36,9 @@ from .core.letter import Attempt
 from .core.reasons import Reason
 from .history import attempt_from, attempt_number, class_path, encode_history
 from .reason import reason_for
+from .task import RetryUnpublished
 
-__all__ = ["Execution", "current", "error_of", "guarded_trace"]
+__all__ = ["CUT_OFF", "BodyInterrupted", "Execution", "current", "error_of", "guarded_trace"]
 
 logger = logging.getLogger("hardening")
 
@@ -46,6 +48,14 @@ _current: ContextVar[Execution | None] = ContextVar("hardening_execution", defau
 def current() -> Execution | None:
     """The execution that this thread or greenlet is in."""
     return _current.get()
+
+
+CUT_OFF: set[str] = set()
+"""Ids of tasks whose greenlet was killed. Celery's gevent pool calls them successful and acknowledges."""
+
+
+class BodyInterrupted(Exception):
+    """Stands for an error of a body that is no Exception, which Celery's pools cannot bear."""
 
 
 class UnreadableError(Exception):
@@ -93,21 +103,53 @@ class Execution:
         """The body returned."""
         self.finished = True
 
-    def leave_with(self, exc: BaseException) -> None:
-        """The body ended by Retry, Ignore or MemoryError: no end of the message's life."""
-        self.ended_by = exc
+    def ended_with(self, exc: BaseException) -> Exception | None:
+        """The body raised. Keeps the letter if that is its end; returns what to raise in its place, or None.
 
-    def fail(self, exc: Exception) -> None:
+        Raises LetterNotKept when the letter can be kept nowhere.
+        """
+        self.ended_by = exc
+        if isinstance(exc, Retry):
+            return None if self.retry_sent else self._unsent_retry(exc)
+        if isinstance(exc, (Ignore, MemoryError)) or self._ends_more_than_the_task(exc):
+            return None
+        self.fail(exc)
+        return None if isinstance(exc, Exception) else BodyInterrupted(f"{type(exc).__qualname__}: {exc}")
+
+    def _unsent_retry(self, exc: Retry) -> Exception:
+        """Raised by hand: Celery would acknowledge a message in whose place nothing was sent."""
+        unsent = RetryUnpublished(exc, requeue=False)
+        unsent.__cause__ = getattr(exc, "exc", None) or exc
+        self.fail(unsent)
+        return unsent
+
+    def fail(self, exc: BaseException) -> None:
         """The body raised: keep the letter now. Raises LetterNotKept when that is impossible."""
         self.ended_by = exc
         if isinstance(exc, Reject) and getattr(exc, "requeue", False):
             return
+        if self.retry_sent:
+            logger.warning(
+                "task %s[%s] sent a retry and failed all the same: %s; no letter, the retry lives on",
+                self.task.name,
+                self.task_id,
+                class_path(type(exc)),
+                extra={"task_id": self.task_id, "task_name": self.task.name},
+            )
+            return
         self.keep(exc, reason_for(exc, exhausted=self.exhausted))
 
-    def keep(self, exc: BaseException, reason: Reason) -> None:
+    def keep(self, exc: BaseException, reason: Reason, *, close: bool = False) -> None:
         """Keep a letter for this execution. Raises LetterNotKept."""
-        self.keeper.keep_execution(self, exc, reason)
+        self.keeper.keep_execution(self, exc, reason, close=close)
         self.kept = True
+
+    def _ends_more_than_the_task(self, exc: BaseException) -> bool:
+        """Whether an error that is no Exception is meant for the worker, and not a way for a body to fail."""
+        if isinstance(exc, (KeyboardInterrupt, WorkerShutdown, WorkerTerminate)) or _is_greenlet_exit(exc):
+            return True
+        # In a pool's child it ends the child, which the parent sees; elsewhere nothing would see it.
+        return isinstance(exc, SystemExit) and self.delivery.pid != os.getpid()
 
     def history_with(self, exc: BaseException | None) -> str:
         """The attempts so far and this one, for the header of a retry. Empty without an error."""
@@ -149,19 +191,33 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except Exception as exc:
             return _after_broken_trace(execution, request, exc)
+        except BaseException as exc:
+            if _is_greenlet_exit(exc):
+                CUT_OFF.add(uuid)
+            raise
         finally:
             _current.reset(token)
         info = outcome.info
         if info is None and isinstance(outcome.retval, ExceptionInfo):
             return _after_no_start(execution, request, outcome)
-        if info is None or info.state != states.FAILURE or execution.kept:
+        if info is None or execution.kept or not _is_final(info):
             return outcome
-        if isinstance(info.retval, MemoryError) or isinstance(execution.ended_by, Retry):
-            # The worker ends and the message comes back; or only the retry's hook failed. It lives on.
+        if isinstance(info.retval, MemoryError) or execution.retry_sent:
+            # The worker ends and the message comes back; or a retry was sent. It lives on.
             return outcome
         return _after_late_failure(execution, request, outcome)
 
     return trace
+
+
+def _is_final(info: Any) -> bool:
+    rejected = info.state == states.REJECTED and not getattr(info.retval, "requeue", False)
+    return bool(rejected or info.state == states.FAILURE)
+
+
+def _is_greenlet_exit(exc: BaseException) -> bool:
+    greenlet = sys.modules.get("greenlet")
+    return greenlet is not None and isinstance(exc, greenlet.GreenletExit)
 
 
 def _after_no_start(execution: Execution, request: Any, outcome: Any) -> Any:
@@ -171,7 +227,7 @@ def _after_no_start(execution: Execution, request: Any, outcome: Any) -> Any:
     exc = error_of(outcome.retval)
     execution.request = Context(request)
     try:
-        execution.keep(exc, Reason.INTERNAL_ERROR)
+        execution.keep(exc, Reason.INTERNAL_ERROR, close=True)
     except LetterNotKept as not_kept:
         return _answer(states.IGNORED, not_kept)
     try:
@@ -191,14 +247,14 @@ def _after_late_failure(execution: Execution, request: Any, outcome: Any) -> Any
     exc = outcome.info.retval
     if execution.request is None:
         execution.request = Context(request)
-    if isinstance(exc, EncodeError):
+    if isinstance(exc, EncodeError) and execution.finished:
         reason = Reason.RESULT_NOT_SERIALISABLE
     elif execution.finished and isinstance(exc, OperationalError):
         reason = Reason.CALLBACK_UNPUBLISHED
     else:
         reason = Reason.INTERNAL_ERROR if execution.finished else reason_for(exc, exhausted=False)
     try:
-        execution.keep(exc, reason)
+        execution.keep(exc, reason, close=True)
     except LetterNotKept as not_kept:
         return _answer(states.IGNORED, not_kept)
     return outcome
@@ -218,6 +274,8 @@ def _after_broken_trace(execution: Execution, request: Any, exc: Exception) -> A
     ended_by = execution.ended_by
     if isinstance(ended_by, Retry):
         return _answer(states.RETRY, ended_by)
+    if execution.retry_sent and isinstance(ended_by, Exception):
+        return _answer(states.FAILURE, ended_by)
     if isinstance(ended_by, Ignore):
         return _answer(states.IGNORED, ended_by)
     if isinstance(ended_by, Reject):
@@ -227,7 +285,7 @@ def _after_broken_trace(execution: Execution, request: Any, exc: Exception) -> A
     if execution.request is None:
         execution.request = Context(request)
     try:
-        execution.keep(exc, Reason.RESULT_NOT_STORED)
+        execution.keep(exc, Reason.RESULT_NOT_STORED, close=True)
     except LetterNotKept as not_kept:
         return _answer(states.IGNORED, not_kept)
     return _answer(states.FAILURE, exc)

@@ -49,8 +49,8 @@ def attempt_from(
     return Attempt(
         number=number,
         error_class=class_path(type(exc)),
-        message=_cut(clean(message), MAX_MESSAGE_CHARS),
-        traceback=_cut(clean(_traceback(exc)), MAX_TRACEBACK_CHARS),
+        message=_cleaned(message, MAX_MESSAGE_CHARS, clean),
+        traceback=_cleaned(_traceback(exc), MAX_TRACEBACK_CHARS, clean),
         worker=worker,
         started_at=None if started_at is None else datetime.fromtimestamp(started_at, UTC),
         failed_at=datetime.now(UTC),
@@ -123,6 +123,7 @@ def _dump(attempts: Sequence[Attempt]) -> str:
             for a in attempts
         ],
         separators=(",", ":"),
+        ensure_ascii=False,
     )
 
 
@@ -146,6 +147,11 @@ def _traceback(exc: BaseException) -> str:
         return "".join(traceback.format_exception(type(exc), exc, trace))
     except Exception:  # As above: a broken exception must not cost the letter.
         return f"{class_path(type(exc))} (its traceback cannot be formatted)"
+
+
+def _cleaned(text: str, limit: int, clean: Clean) -> str:
+    # Cut twice: cleaning megabytes takes long, and a secret that the first cut halves is in neither end.
+    return _cut(clean(_cut(text, limit * 8)), limit)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -44,6 +44,7 @@ class Holding:
         self._keep = keep
         self._clock = clock
         self._held: list[_Held] = []
+        self._busy = False
 
     def __len__(self) -> int:
         return len(self._held)
@@ -54,6 +55,15 @@ class Holding:
 
     def retry_due(self) -> None:
         """Try again to keep what is due; settle what was kept. One failure ends the turn."""
+        if self._busy:  # On gevent a reconnect starts a new timer while the old one waits for a store.
+            return
+        self._busy = True
+        try:
+            self._retry_due()
+        finally:
+            self._busy = False
+
+    def _retry_due(self) -> None:
         now = self._clock()
         for held in [h for h in self._held if h.due <= now]:
             try:
@@ -74,5 +84,5 @@ def holding_for(app: Celery) -> Holding:
     """The holding of an app's worker in this process."""
     found = _holdings.get(app)
     if found is None:
-        found = _holdings[app] = Holding(keeper_for(app).keep_in_parent)
+        found = _holdings[app] = Holding(keeper_for(app).keep_and_close)
     return found

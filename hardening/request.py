@@ -13,7 +13,7 @@ from celery.worker.state import task_ready
 
 from .capture import DELIVERY, LetterNotKept, delivery_of, keeper_for
 from .core.reasons import Reason
-from .execution import error_of
+from .execution import CUT_OFF, error_of
 from .history import attempt_number
 from .holding import holding_for
 from .private import celery_version
@@ -74,6 +74,14 @@ class HardenedRequest(Request):
             return self._reject_kept(exc, exc_info)
         return self._report(super().on_failure, exc_info, send_failed_event, return_ok)
 
+    def acknowledge(self: Any) -> None:
+        """Acknowledge, but not a task whose greenlet was killed: it has not ended, and comes back."""
+        if self.id in CUT_OFF:
+            CUT_OFF.discard(self.id)
+            logger.warning("task %s[%s] was cut off; its message stays unacknowledged", self.name, self.id)
+            return
+        super().acknowledge()
+
     def on_timeout(self: Any, soft: bool, timeout: float) -> Any:
         """A time limit passed. A hard one ended the task: kept, reported and acknowledged once."""
         if soft:
@@ -112,7 +120,7 @@ class HardenedRequest(Request):
 
     def _keep(self: Any, exc: BaseException, reason: Reason) -> None:
         keeper = keeper_for(self._app)
-        keeper.keep_in_parent(keeper.parent_letter(self, exc, reason))
+        keeper.keep_and_close(keeper.parent_letter(self, exc, reason))
 
     def _hold(self: Any, not_kept: LetterNotKept) -> None:
         task_ready(self)

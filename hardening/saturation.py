@@ -37,8 +37,8 @@ READS_PER_HEARTBEAT = 4
 def green_prefetch(transport: str) -> int:
     """The smallest prefetch multiplier with which a green pool stays busy; `make bench` shows its rate.
 
-    Measured with 50 greenlets, 100 ms tasks and late acks, tasks a second with 1, 2 and 4 on Celery 5.7:
-    RabbitMQ 225, 214 and 214; Redis 27, 179 and 150.
+    Tasks a second with 50 greenlets, 100 ms tasks, late acks and the steps below, with 1 and with 2:
+    RabbitMQ 258 and 280 (runs differ by a tenth), Redis 27 and 179; with 4 neither has more.
 
     RabbitMQ delivers the next message with each acknowledgement, and needs no more than 1. More would do
     harm: at a message beyond its greenlets the worker waits for a free one without reading, takes the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from celery import Celery
@@ -70,4 +71,7 @@ def _either(of_task: Any, of_pool: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return None if value is MISSING else value
+    if value is MISSING:
+        return None
+    # JSON has no infinity, which is Celery's default for result_backend_max_retries.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

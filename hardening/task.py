@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from celery.app.task import Task
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Reject, Retry
 
 from .core.errors import Permanent
 from .core.identity import ATTEMPTS_HEADER
@@ -75,20 +75,10 @@ def _guarded_call(task: type[Any]) -> Any:
         execution.enter(request)
         try:
             result = own(self, *args, **kwargs) if own else self.run(*args, **kwargs)
-        except Retry as exc:
-            if not execution.retry_sent:
-                # Raised by hand: Celery would acknowledge a message in whose place nothing was sent.
-                unsent = RetryUnpublished(exc, requeue=False)
-                unsent.__cause__ = getattr(exc, "exc", None) or exc
-                execution.fail(unsent)
-                raise unsent from unsent.__cause__
-            execution.leave_with(exc)
-            raise
-        except (Ignore, MemoryError) as exc:
-            execution.leave_with(exc)
-            raise
-        except Exception as exc:
-            execution.fail(exc)
+        except BaseException as exc:
+            instead = execution.ended_with(exc)
+            if instead is not None:
+                raise instead from exc
             raise
         execution.finish()
         return result
@@ -110,8 +100,10 @@ def _guarded_retry(own: Any) -> Any:
         if isinstance(exc, Permanent):
             # autoretry_for=(Exception,) and a broad `except` around the body both end here.
             raise exc
-        if execution is None or execution.request is not self.request_stack.top:
+        request = self.request_stack.top
+        if execution is None or request is None or request.is_eager or request.id != execution.task_id:
             return own(self, *given, **options)
+        execution.request = request  # It may not have been entered: a retry in before_start.
         history = execution.history_with(exc) if takes_headers else ""
         if history:
             options["headers"] = {
@@ -127,6 +119,8 @@ def _guarded_retry(own: Any) -> Any:
             execution.retry_sent = True
             raise
         except Reject as rejected:
+            if rejected is exc:
+                raise  # Retries are used up, and the error to raise then is itself a Reject.
             raise RetryUnpublished(getattr(rejected, "reason", None), requeue=False) from exc
         except Exception:
             execution.exhausted = True

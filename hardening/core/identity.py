@@ -21,6 +21,7 @@ KEY_HEADER = "hardening_key"
 REPLAY_HEADER = "hardening_replay"
 LETTER_HEADER = "hardening_letter"
 ATTEMPTS_HEADER = "hardening_attempts"
+_MOST_REPLAYS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +34,26 @@ class Identity:
 
 
 def identity_of(headers: Mapping[str, Any], task_id: str) -> Identity:
-    """Read the identity of a message. One that was never replayed is named by its task id."""
+    """Read the identity of a message. One that was never replayed is named by its task id.
+
+    Headers and id come from any producer: whatever they hold, this is an identity.
+    """
     key = headers.get(KEY_HEADER)
     if not key:
-        return Identity(task_id, 0, None)
+        return Identity(str(task_id), 0, None)
     try:
         number = int(headers.get(REPLAY_HEADER) or 0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = 0
     letter = headers.get(LETTER_HEADER)
-    return Identity(str(key), number, str(letter) if letter else None)
+    return Identity(str(key), max(0, min(number, _MOST_REPLAYS)), str(letter) if letter else None)
 
 
-def replay_task_id(delivery_key: str, replay_number: int) -> str:
-    """The task id of a replay: deterministic, so that sending it twice is the same task."""
+def replay_task_id(delivery_key: str, replay_number: int, body_digest: str) -> str:
+    """The task id of a replay: deterministic, so that sending it twice is the same task.
+
+    With the digest of the body, because nothing keeps a producer from sending two works under one id.
+    """
     # A key comes from any producer: JSON lets through lone surrogates, which UTF-8 does not.
     key = delivery_key.encode("utf-8", "backslashreplace").decode("utf-8")
-    return str(uuid5(NAMESPACE_URL, f"celery-hardening:{key}:{replay_number}"))
+    return str(uuid5(NAMESPACE_URL, f"celery-hardening:{key}:{replay_number}:{body_digest}"))

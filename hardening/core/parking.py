@@ -6,25 +6,38 @@ until it is acknowledged. Redis has no such thing: kombu pops a message and only
 is under way, and dying in that gap would lose the letter. So on Redis the oldest entry is read in
 place and removed, by value, after it was stored. Two readers would count a capture twice; a lock
 with an expiry keeps them apart, and nothing but that count depends on it.
+
+A letter that its store refuses for its own sake must not hold up those behind it. Its bytes go to a
+second durable queue first and leave the first one afterwards: dying in between, it is in both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from celery import Celery
 from django.conf import settings
-from kombu import Exchange, Queue
+from kombu import Connection, Exchange, Queue
 from kombu.utils.json import loads
 
 from .broker import confirming_connection, publish_raw
+from .errors import SinkUnavailable
 from .letter import DeadLetter, dump_letter, load_letter
 
-__all__ = ["DEAD_LETTER_QUEUE", "drain_letters", "parking_queue", "publish_letter"]
+__all__ = [
+    "DEAD_LETTER_QUEUE",
+    "Drained",
+    "LetterRefused",
+    "drain_letters",
+    "parking_queue",
+    "publish_letter",
+    "refused_queue",
+]
 
 DEAD_LETTER_QUEUE = "celery_hardening.dead_letters"
 _LOCK_MILLISECONDS = 30_000
@@ -32,6 +45,18 @@ _UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del'
 
 Entry = tuple[bytes, Callable[[], object]]
 """The bytes of an entry, and how to take it off the queue for good."""
+
+
+class LetterRefused(SinkUnavailable):
+    """The store takes letters, but not this one: trying again changes nothing until somebody acts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """How many entries left a queue: into the store, or, refused by it, into the second queue."""
+
+    stored: int = 0
+    refused: int = 0
 
 
 def parking_queue() -> str:
@@ -42,6 +67,11 @@ def parking_queue() -> str:
     configured = getattr(settings, "HARDENING", None)
     name = configured.get("DEAD_LETTER_QUEUE") if isinstance(configured, Mapping) else None
     return name if isinstance(name, str) and name else DEAD_LETTER_QUEUE
+
+
+def refused_queue() -> str:
+    """The queue that keeps what the store refuses."""
+    return f"{parking_queue()}.refused"
 
 
 def publish_letter(app: Celery, letter: DeadLetter, *, queue: str = DEAD_LETTER_QUEUE) -> None:
@@ -65,27 +95,67 @@ def drain_letters(
     reject: Callable[[bytes, Exception], None],
     limit: int,
     queue: str = DEAD_LETTER_QUEUE,
-) -> int:
-    """Hand up to `limit` letters from the broker to `store`, oldest first; returns how many.
+    refused: str | None = None,
+    on_refused: Callable[[bytes, LetterRefused], None] = lambda _raw, _exc: None,
+) -> Drained:
+    """Hand up to `limit` letters from the broker to `store`, oldest first; returns what became of them.
 
     A letter leaves the broker only after `store` returned. When `store` raises, the letter and all
     behind it stay, in order, and the error is raised here. What is no letter goes to `reject`.
+
+    With LetterRefused the entry, unchanged, goes to the queue `refused` (default: `queue` with
+    ".refused" behind it), `on_refused` is told, and the next one has its turn. `refused` may be `queue`
+    itself: what is refused goes to its end, and each entry has one turn.
     """
-    done = 0
+    target = refused or f"{queue}.refused"
+    stored = set_aside = 0
     with confirming_connection(app) as connection, connection.channel() as channel:
-        entries = _in_place if connection.transport.driver_type == "redis" else _delivered
-        for raw, remove in entries(channel, queue):
+        in_place = connection.transport.driver_type == "redis"
+        if target == queue:
+            limit = min(limit, _length(channel, queue, in_place=in_place))
+        entries = _in_place if in_place else _delivered
+        for raw, remove in entries(channel, queue) if limit > 0 else ():
             try:
-                letter = load_letter(raw)
-            except ValueError as exc:
-                reject(raw, exc)
-            else:
-                store(letter)
+                _hand_over(raw, store, reject)
+                stored += 1
+            except LetterRefused as exc:
+                _set_aside(connection, raw, target)
+                on_refused(raw, exc)
+                set_aside += 1
             remove()
-            done += 1
-            if done >= limit:
+            if stored + set_aside >= limit:
                 break
-    return done
+    return Drained(stored=stored, refused=set_aside)
+
+
+def _hand_over(
+    raw: bytes, store: Callable[[DeadLetter], None], reject: Callable[[bytes, Exception], None]
+) -> None:
+    try:
+        letter = load_letter(raw)
+    except (ValueError, RecursionError) as exc:
+        reject(raw, exc)
+    else:
+        store(letter)
+
+
+def _set_aside(connection: Connection, raw: bytes, queue: str) -> None:
+    publish_raw(
+        connection,
+        body=raw,
+        content_type="application/octet-stream",
+        content_encoding="binary",
+        headers={},
+        routing_key=queue,
+        declare=(_queue(queue),),
+    )
+
+
+def _length(channel: Any, queue: str, *, in_place: bool) -> int:
+    if in_place:
+        return int(_redis(channel).llen(f"{channel.global_keyprefix}{queue}"))
+    _queue(queue)(channel).declare()
+    return int(channel.queue_declare(queue=queue, passive=True).message_count)
 
 
 def _delivered(channel: Any, queue: str) -> Iterator[Entry]:
@@ -97,14 +167,18 @@ def _delivered(channel: Any, queue: str) -> Iterator[Entry]:
 
 
 def _in_place(channel: Any, queue: str) -> Iterator[Entry]:
-    # A client of our own: kombu's adds the key prefix to some commands and not to others.
-    from redis import Redis
-
-    client: Any = Redis(connection_pool=channel.client.connection_pool)
+    client = _redis(channel)
     key = f"{channel.global_keyprefix}{queue}"
     with _locked(client, f"{key}.reader") as locked:
         while locked and (item := client.lindex(key, -1)) is not None:
             yield _body(channel, item), partial(client.lrem, key, -1, item)
+
+
+def _redis(channel: Any) -> Any:
+    # A client of our own: kombu's adds the key prefix to some commands and not to others.
+    from redis import Redis
+
+    return Redis(connection_pool=channel.client.connection_pool)
 
 
 def _body(channel: Any, item: bytes) -> bytes:

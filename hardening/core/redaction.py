@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 __all__ = ["DEFAULT_SECRET_NAMES", "MASK", "Redactor", "_project_names", "project_redactor"]
 
@@ -86,22 +88,21 @@ class Redactor:
     def text(self, text: str, secrets: Iterable[str] = ()) -> str:
         """`text` without the given values and without anything like `password=...` in it."""
         for secret in secrets:
-            text = text.replace(secret, MASK)
-            escaped = repr(secret)[1:-1]
-            if escaped != secret:
-                text = text.replace(escaped, MASK)
-        return self._without_assignments(text)
+            for form in _forms(secret):
+                text = text.replace(form, MASK)
+        return _CREDENTIALS.sub(rf"\g<user>{MASK}@", self._without_assignments(text))
 
     def _without_assignments(self, text: str) -> str:
         parts: list[str] = []
-        copied = at = 0
-        while match := _ASSIGNMENT.search(text, at):
-            if self.is_secret((match["key"],)) and not text.startswith(MASK, match.start("value")):
-                parts += (text[copied : match.start("value")], MASK)
-                copied = at = match.end()
-            else:
-                # Not past the value: in "https://host/?token=x" the first match is "https:".
-                at = match.end("between")
+        copied = 0
+        for assignment in _ASSIGNMENT.finditer(text):
+            begin = assignment.end()
+            if begin < copied or not self.is_secret((assignment["key"],)) or text.startswith(MASK, begin):
+                continue
+            value = _VALUE.match(text, begin)
+            if value is not None:
+                parts += (text[copied:begin], MASK)
+                copied = value.end()
         return "".join((*parts, text[copied:]))
 
     def _walk(self, value: Any, path: tuple[str, ...], depth: int, found: set[str] | None) -> Any:
@@ -118,10 +119,22 @@ class Redactor:
         return value
 
 
-_ASSIGNMENT = re.compile(
-    r"""(?P<key>[A-Za-z_][\w-]*)(?P<between>\\*["']?\s*[=:]\s*)"""
-    r"""(?P<value>(?:(?:Bearer|Basic)\s+)?(?:\\*"[^"]*"|\\*'[^']*'|[^\s,;)&}\]]+))"""
-)
+# Begins at the beginning of a word and is bounded: else a long word is read again from each of its letters.
+# Without the value, which is read only behind the name of a secret: "https:" comes before "token=".
+_ASSIGNMENT = re.compile(r"""(?<![\w-])(?P<key>[\w-]{1,100})\\{0,8}["']?\s{0,20}[=:]\s{0,20}""")
+_VALUE = re.compile(r"""(?:(?:Bearer|Basic)\s{1,20})?(?:\\*"[^"]*"|\\*'[^']*'|[^\s,;)&}\]]+)""")
+_CREDENTIALS = re.compile(r"(?P<user>://[^\s/:@]{0,200}:)(?!\[redacted\]@)[^\s/@]{1,500}@")
+
+
+def _forms(secret: str) -> Iterable[str]:
+    """A secret as it may stand in a text: plain, in a repr, in JSON, in a URL; the longest first."""
+    forms = {secret, repr(secret)[1:-1], repr(secret.encode("utf-8", "replace"))[2:-1]}
+    forms |= {
+        json.dumps(secret)[1:-1],
+        quote(secret, safe="", errors="replace"),
+        quote_plus(secret, errors="replace"),
+    }
+    return sorted(forms, key=len, reverse=True)
 
 
 def _words(name: str) -> tuple[str, ...]:

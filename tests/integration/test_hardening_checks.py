@@ -63,6 +63,14 @@ def test_a_contradiction_fails_manage_py_check_with_the_remedy(project) -> None:
     assert "HINT: Remove the setting, or set it to True." in str(failed.value)
 
 
+def test_report_mode_stops_no_command_of_the_project(project) -> None:
+    project({"MODE": "report"}, task_acks_late=False)
+
+    call_command("check", tag=["celery"])
+
+    assert {message.id: type(message) for message in check_hardening()}["hardening.CH002"] is Warning
+
+
 def test_a_check_can_be_silenced_by_its_id(project, settings) -> None:
     project(task_acks_late=False)
     settings.SILENCED_SYSTEM_CHECKS = ["hardening.CH002"]

@@ -138,6 +138,17 @@ def test_ch002_judges_nested_transport_options_by_the_broker() -> None:
     assert elsewhere == []
 
 
+def test_ch002_options_that_were_written_over_later_are_missed() -> None:
+    app = quiet_app(broker_url="redis://h/0")
+    hardened(app)
+    app.conf.update(broker_transport_options={"visibility_timeout": 100})
+
+    assert {f.what.split(" is ")[0] for f in found(app, "CH002")} == {
+        "broker_transport_options.unacked_restore_interval",
+        "broker_transport_options.unacked_restore_throttle",
+    }
+
+
 def test_ch002_leaves_the_prefetch_that_is_right_on_gevent_to_the_worker() -> None:
     assert found(quiet_app(worker_prefetch_multiplier=2), "CH002") == []
     assert len(found(quiet_app(worker_prefetch_multiplier=3), "CH002")) == 1

@@ -315,11 +315,11 @@ def test_the_parent_closes_what_its_sink_opened(app) -> None:
             closed.append(True)
 
     keeper._sink = Closing()
-    keeper.keep_in_parent(letter())
+    keeper.keep_and_close(letter())
     RecordingSink.down = True
     cut_off(app)
     with pytest.raises(LetterNotKept):
-        keeper.keep_in_parent(letter())
+        keeper.keep_and_close(letter())
 
     assert closed == [True, True]
 

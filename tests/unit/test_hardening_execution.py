@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 import pytest
 from celery import Task, signals
-from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown
+from greenlet import GreenletExit
 
 from hardening import Permanent
 from hardening.capture import LetterNotKept
 from hardening.core.identity import ATTEMPTS_HEADER
 from hardening.core.redaction import MASK
-from hardening.execution import current, error_of
+from hardening.execution import CUT_OFF, current, error_of
 from hardening.history import decode_history
 from hardening.private import celery_version
 from tests.helpers.hardened_apps import (
@@ -520,8 +522,8 @@ def test_outside_a_delivery_there_is_no_execution(app) -> None:
     assert current() is None
 
 
-@pytest.mark.parametrize("exc", [SystemExit(3), KeyboardInterrupt(), Backwards()])
-def test_what_is_no_exception_goes_through_untouched(exc, app) -> None:
+@pytest.mark.parametrize("exc", [KeyboardInterrupt(), WorkerShutdown(0), GreenletExit()])
+def test_what_is_meant_for_the_worker_or_its_greenlet_goes_through_untouched(exc, app) -> None:
     request = request_of(app, send(failing(app, exc)))
 
     with pytest.raises(type(exc)):
@@ -529,6 +531,100 @@ def test_what_is_no_exception_goes_through_untouched(exc, app) -> None:
 
     assert current() is None
     assert LETTERS == []
+    CUT_OFF.clear()
+
+
+@pytest.mark.parametrize("exc", [SystemExit(3), Backwards("odd"), asyncio.CancelledError()])
+def test_another_base_exception_fails_the_task_and_neither_the_pool_nor_the_worker(exc, app) -> None:
+    process(failing(app, exc))
+
+    assert [(letter.reason, letter.last_attempt.error_class.rpartition(".")[2]) for letter in LETTERS] == [
+        ("error", type(exc).__qualname__)
+    ]
+    assert EVENTS == ["letter error", "backend FAILURE"]
+
+
+def test_an_exit_in_a_child_of_the_pool_ends_the_child(app, monkeypatch) -> None:
+    request = request_of(app, send(failing(app, SystemExit(3))))
+    monkeypatch.setattr("hardening.execution.os.getpid", lambda: -1)
+
+    with pytest.raises(SystemExit):
+        trace_of(request)
+
+    assert LETTERS == []
+
+
+def test_a_task_whose_greenlet_was_killed_is_not_acknowledged_though_celery_calls_it_done(app) -> None:
+    request = request_of(app, send(failing(app, GreenletExit())))
+    with pytest.raises(GreenletExit):
+        trace_of(request)
+
+    # What the gevent pool reports of a killed greenlet.
+    request.on_success((False, None, None))
+
+    assert request.answers.given == []
+    request.acknowledge()  # As after a revoke: who ends the task for good still can.
+    assert request.answers.given == ["ack"]
+
+
+def test_a_reject_before_the_start_leaves_a_letter(app) -> None:
+    class Refusing(Task):
+        abstract = True
+
+        def before_start(self, *args):
+            raise Reject("not today", requeue=False)
+
+    @app.task(name="refusing", base=Refusing, shared=False)
+    def refusing(): ...
+
+    request = process(refusing)
+
+    assert [letter.reason for letter in LETTERS] == ["rejected"]
+    assert request.answers.given == ["reject"]
+
+
+def test_a_retry_before_the_start_that_the_broker_refuses_leaves_a_letter(app) -> None:
+    class Retrying(Task):
+        abstract = True
+
+        def before_start(self, *args):
+            cut_off(app)
+            raise self.retry(exc=ValueError("later"), countdown=0)
+
+    @app.task(name="retrying", base=Retrying, shared=False)
+    def retrying(): ...
+
+    process(retrying)
+
+    assert [letter.reason for letter in LETTERS] == ["retry_unpublished"]
+
+
+def test_an_error_after_a_retry_was_sent_leaves_no_letter_since_the_work_goes_on(app) -> None:
+    @app.task(name="swallowing", bind=True, shared=False)
+    def swallowing(self):
+        try:
+            raise self.retry(exc=ValueError("first"), countdown=0)
+        except Retry:
+            raise KeyError("second") from None
+
+    process(swallowing)
+
+    assert LETTERS == []
+
+
+def test_a_reject_that_used_up_its_retries_is_called_rejected(app) -> None:
+    exc = Reject("no use", requeue=False)
+    task = failing(app, exc, autoretry_for=(Exception,), retry_kwargs={"max_retries": 0})
+
+    process(task)
+
+    assert [letter.reason for letter in LETTERS] == ["rejected"]
+
+
+def test_what_travels_to_the_child_shows_nothing_of_the_message_in_a_log(app) -> None:
+    request = request_of(app, send(failing(app, ValueError()), "hunter22"))
+
+    assert "hunter22" not in repr(request.request_dict["properties"])
 
 
 @pytest.mark.parametrize("backend_down", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -145,6 +146,22 @@ def test_a_secret_is_found_in_its_repr_form() -> None:
     hide = Redactor()
 
     assert "two" not in hide.text(repr("two\nlines"), hide.secrets_in(["two\nlines"], {}, ["password"]))
+
+
+@pytest.mark.parametrize("text", ["x" * 2_000_000, "ab-1_" * 400_000, "k:" * 200_000, " " * 2_000_000])
+def test_a_long_text_costs_no_more_than_its_length(text) -> None:
+    # Quadratic, one of these takes hours: the time-out of the test is the assertion.
+    assert Redactor().text(text) == text
+
+
+@pytest.mark.parametrize("text", ["pässwort 12/3", "a b+c&d", 'quo"te\\'])
+def test_a_secret_is_found_in_the_forms_that_texts_give_it(text) -> None:
+    for form in (repr(text), json.dumps(text), quote(text, safe=""), quote_plus(text), str(text.encode())):
+        assert MASK in Redactor().text(f"<{form}>", [text]), form
+
+
+def test_credentials_in_an_address_are_hidden() -> None:
+    assert Redactor().text("amqp://guest:hunter22@host//") == f"amqp://guest:{MASK}@host//"
 
 
 def test_the_project_adds_names_to_the_built_in_ones(settings) -> None:
