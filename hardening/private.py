@@ -25,6 +25,8 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("celery.app.trace", "trace_ok_t", "answering the worker in place of a broken trace"),
     ("celery.app.trace", "TraceInfo", "answering the worker in place of a broken trace"),
     ("celery.worker.request", "Request._context", "errbacks told once"),
+    ("celery.worker.loops", "synloop", "gevent workers that do not wait for events after each message"),
+    ("celery.worker.consumer.consumer", "Consumer.call_soon", "gevent workers that acknowledge at once"),
     ("celery.worker.state", "task_ready", "releasing a request whose message is held"),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from typing import Any
 
@@ -12,11 +13,15 @@ from celery.app import trace as celery_trace
 from celery.app.annotations import prepare, resolve_all
 from celery.app.task import Context
 from celery.app.trace import TraceInfo, trace_ok_t
+from celery.concurrency.gevent import TaskPool as GeventPool
 from celery.concurrency.solo import TaskPool
 from celery.exceptions import TimeLimitExceeded
 from celery.utils.imports import symbol_by_name
+from celery.worker import loops
 from celery.worker import state as worker_state
+from celery.worker.consumer.consumer import Consumer
 from celery.worker.request import Request
+from greenlet import GreenletExit
 
 from hardening.private import KNOWN_VERSIONS, PRIVATE_SYMBOLS, celery_version, version_findings
 from tests.helpers.hardened_apps import (
@@ -74,6 +79,8 @@ def test_the_list_covers_exactly_what_this_file_tests() -> None:
         "TraceInfo",
         "Request._context",
         "task_ready",
+        "synloop",
+        "Consumer.call_soon",
     }
 
     assert {path for _, path, _ in PRIVATE_SYMBOLS} == tested
@@ -420,3 +427,22 @@ def test_an_exit_of_the_child_is_a_lost_worker_from_5_7_on_and_an_acknowledged_f
         with pytest.raises(Exception, match="not JSON serializable"):
             request.on_failure(info)
         assert request.answers.given == ["ack"]
+
+
+def test_the_synchronous_loop_reads_the_event_connection_from_5_7_on_and_not_before() -> None:
+    reads = "event_dispatcher" in inspect.getsource(loops)
+
+    assert reads == (celery_version() >= (5, 7))
+
+
+def test_acknowledgements_go_through_call_soon_before_5_7_and_have_their_own_way_since() -> None:
+    assert hasattr(Consumer, "call_soon_ack") == (celery_version() >= (5, 7))
+    assert "call_soon" in inspect.getsource(Consumer.create_task_handler)
+
+
+def test_a_killed_greenlet_answers_what_a_success_answers() -> None:
+    def killed() -> None:
+        raise GreenletExit
+
+    pool: Any = GeventPool
+    assert pool._make_killable_target(killed)() == (False, None, None)

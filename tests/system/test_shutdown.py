@@ -16,7 +16,8 @@ from .stage import Stage
 def left(stage: Stage) -> int:
     """Messages that the broker still has, delivered or not."""
     with stage.sender.connection_for_read() as connection:
-        waiting = connection.default_channel.queue_declare("celery", passive=True).message_count
+        channel: Any = connection.default_channel
+        waiting = int(channel.queue_declare("celery", passive=True).message_count)
     return waiting + stage.unacked()
 
 
