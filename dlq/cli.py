@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,7 @@ from uuid import UUID
 from django.core.management.base import CommandError
 
 from .models import DeadLetter
-from .present import visible_payload
+from .present import attempts_not_kept, visible_payload
 from .reasons import explanation_of
 from .selection import Selection, parse_ids
 
@@ -25,9 +25,17 @@ __all__ = [
     "full_text",
     "ids_of",
     "operator",
+    "positive",
     "selection_of",
     "summary_of_skipped",
 ]
+
+
+def positive(text: str) -> int:
+    """A whole number from 1, as the type of an option."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
 
 
 def add_filters(parser: ArgumentParser, *, queue: str = "--queue", reason: str = "--reason") -> None:
@@ -44,7 +52,9 @@ def add_selection(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="every open letter; needed without ids and filters"
     )
-    parser.add_argument("--limit", type=int, help="with filters or --all: at most so many, the oldest first")
+    parser.add_argument(
+        "--limit", type=positive, help="with filters or --all: at most so many, the oldest first"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would happen and change nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -117,6 +127,7 @@ def brief(letter: DeadLetter) -> dict[str, Any]:
 def full(letter: DeadLetter) -> dict[str, Any]:
     """Everything of a letter that may be shown."""
     payload = visible_payload(letter)
+    attempts = list(letter.attempts.order_by("-number"))
     return {
         **brief(letter),
         "explanation": explanation_of(letter.reason),
@@ -148,6 +159,7 @@ def full(letter: DeadLetter) -> dict[str, Any]:
         "closed_at": letter.closed_at,
         "closed_by": letter.closed_by,
         "discard_reason": letter.discard_reason,
+        "attempts_not_kept": attempts_not_kept(attempts),
         "attempts": [
             {
                 "number": attempt.number,
@@ -158,7 +170,7 @@ def full(letter: DeadLetter) -> dict[str, Any]:
                 "started_at": attempt.started_at,
                 "failed_at": attempt.failed_at,
             }
-            for attempt in letter.attempts.order_by("-number")
+            for attempt in attempts
         ],
     }
 
@@ -167,7 +179,7 @@ def full_text(shown: Mapping[str, Any]) -> str:
     """What `full` returned, for a terminal: one field a line, attempts last."""
     lines: list[str] = []
     for name, value in shown.items():
-        if name == "attempts" or value in (None, "", [], {}):
+        if name in ("attempts", "attempts_not_kept") or value in (None, "", [], {}):
             continue
         if isinstance(value, Mapping):
             lines.append(f"{name}:")
@@ -177,4 +189,6 @@ def full_text(shown: Mapping[str, Any]) -> str:
     for attempt in shown["attempts"]:
         lines.append(f"attempt {attempt['number']}: {attempt['error_class']}: {attempt['message']}")
         lines += [f"    {line}" for line in str(attempt["traceback"]).splitlines()]
+    if shown["attempts_not_kept"]:
+        lines.append(f"{shown['attempts_not_kept']} earlier attempts are not kept")
     return "\n".join(lines)

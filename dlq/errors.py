@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hardening.core.errors import HardeningError
 
-__all__ = ["BrokerUnreachable", "CannotSeal", "CannotUnseal", "DlqError", "NoDestination"]
+__all__ = ["BrokerUnreachable", "CannotSeal", "CannotUnseal", "DlqError", "NoDestination", "UnknownQueue"]
 
 
 class DlqError(HardeningError):
@@ -21,6 +21,10 @@ class CannotUnseal(DlqError):
 
 class NoDestination(DlqError):
     """A letter names no queue to send it to."""
+
+
+class UnknownQueue(DlqError):
+    """The queue that a replay should go to is none that the Celery app knows; nothing was changed."""
 
 
 class BrokerUnreachable(DlqError):

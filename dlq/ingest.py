@@ -1,4 +1,7 @@
-"""Takes letters that were parked on the broker into the database; none leaves before it is stored."""
+"""Takes letters that were parked on the broker into the database; none leaves before it is stored.
+
+One that the database refuses is kept in a second queue on the broker, so that the others go on.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from datetime import UTC, datetime
 from celery import Celery
 
 from hardening.core.letter import Attempt, DeadLetter, Payload
-from hardening.core.parking import drain_letters, parking_queue
+from hardening.core.parking import Drained, LetterRefused, drain_letters, parking_queue, refused_queue
 from hardening.core.reasons import Reason
 
 from .conf import dlq_settings
@@ -21,8 +24,10 @@ UNREADABLE = "(unreadable)"
 _log = logging.getLogger(__name__)
 
 
-def ingest(app: Celery, *, limit: int) -> int:
-    """Take in up to `limit` parked letters, oldest first; returns how many.
+def ingest(app: Celery, *, limit: int, refused: bool = False) -> Drained:
+    """Take in up to `limit` parked letters, oldest first; returns what became of them.
+
+    With `refused` those that the database refused before; each has one turn.
 
     Raises what the store or the broker raised; everything not stored by then is still on the broker.
     An entry that is no letter is stored as a letter itself, with its bytes as the body.
@@ -38,7 +43,24 @@ def ingest(app: Celery, *, limit: int) -> int:
             extra={"delivery_key": letter.delivery_key, "size_bytes": len(raw)},
         )
 
-    return drain_letters(app, sink.keep, reject=keep_unreadable, limit=limit, queue=parking_queue())
+    def say_refused(raw: bytes, exc: LetterRefused) -> None:
+        _log.error(
+            "%s; its bytes are kept in the queue %s on the broker. Remove the cause, then try it again "
+            "with: manage.py dlq_ingest --refused",
+            exc,
+            refused_queue(),
+            extra={"queue": refused_queue(), "size_bytes": len(raw)},
+        )
+
+    return drain_letters(
+        app,
+        sink.keep,
+        reject=keep_unreadable,
+        limit=limit,
+        queue=refused_queue() if refused else parking_queue(),
+        refused=refused_queue(),
+        on_refused=say_refused,
+    )
 
 
 def ingest_duty(app: Celery) -> None:
@@ -49,7 +71,7 @@ def ingest_duty(app: Celery) -> None:
         if not sink.is_reachable():
             _log.warning("the database of dead letters is not reachable; parked letters stay on the broker")
             return
-        taken = ingest(app, limit=dlq_settings().ingest_batch)
+        taken = ingest(app, limit=max(1, dlq_settings().ingest_batch)).stored
         if taken:
             _log.info("took in %d parked dead letters", taken, extra={"letters": taken})
     finally:

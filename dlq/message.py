@@ -11,6 +11,7 @@ from hardening.core.identity import ATTEMPTS_HEADER, KEY_HEADER, LETTER_HEADER, 
 from hardening.core.letter import DeadLetter as LetterRecord
 
 from .errors import NoDestination
+from .text import whole_number
 
 __all__ = ["Destination", "ReplayMessage", "destination_of", "headers_for_replay", "properties_for_replay"]
 
@@ -18,6 +19,8 @@ __all__ = ["Destination", "ReplayMessage", "destination_of", "headers_for_replay
 _LEFT_BEHIND = frozenset(
     {ATTEMPTS_HEADER, "compression", "redelivered", "x-delivery-count", "x-acquired-count"}
 )
+# What AMQP has room for.
+_MOST_PRIORITY = 255
 _LEFT_BEHIND_FAMILIES = ("x-death", "x-first-death", "x-last-death")
 
 
@@ -53,7 +56,7 @@ def headers_for_replay(letter: LetterRecord, *, letter_id: UUID, task_id: str) -
     if "task" in headers:
         headers |= {"id": task_id, "retries": 0, "eta": None, "expires": None}
     headers[KEY_HEADER] = letter.delivery_key
-    headers[REPLAY_HEADER] = letter.replay_number + 1
+    headers[REPLAY_HEADER] = (whole_number(letter.replay_number) or 0) + 1
     headers[LETTER_HEADER] = str(letter_id)
     return headers
 
@@ -63,9 +66,11 @@ def properties_for_replay(letter: LetterRecord, *, task_id: str) -> dict[str, An
     properties: dict[str, Any] = {"correlation_id": task_id}
     reply_to = letter.payload.properties.get("reply_to")
     if reply_to:
-        properties["reply_to"] = reply_to
-    priority = letter.priority if letter.priority is not None else letter.payload.properties.get("priority")
-    if priority is not None:
+        properties["reply_to"] = str(reply_to)
+    priority = whole_number(
+        letter.priority if letter.priority is not None else letter.payload.properties.get("priority")
+    )
+    if priority is not None and 0 <= priority <= _MOST_PRIORITY:
         properties["priority"] = priority
     return properties
 

@@ -11,9 +11,9 @@ from hardening.core.letter import DeadLetter as LetterRecord
 from hardening.core.redaction import Redactor, project_redactor
 
 from .errors import CannotUnseal
-from .models import DeadLetter
+from .models import Attempt, DeadLetter
 
-__all__ = ["MOST_CHARACTERS", "Shown", "VisiblePayload", "visible_payload"]
+__all__ = ["MOST_CHARACTERS", "Shown", "VisiblePayload", "attempts_not_kept", "visible_payload"]
 
 MOST_CHARACTERS = 10_000
 _ARGUMENT_HEADERS = frozenset({"argsrepr", "kwargsrepr"})
@@ -34,6 +34,11 @@ class VisiblePayload:
     arguments: tuple[Shown, ...] = ()
     headers: tuple[Shown, ...] = ()
     problem: str = ""
+
+
+def attempts_not_kept(attempts: Sequence[Attempt]) -> int:
+    """How many attempts came before without being among these: the history in a message is bounded."""
+    return max(0, max((each.number for each in attempts), default=0) - len(attempts))
 
 
 def visible_payload(letter: DeadLetter) -> VisiblePayload:

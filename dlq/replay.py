@@ -6,8 +6,8 @@ whether the message exists. There is no transaction over both, so the order is: 
 1. Claim. One UPDATE moves rows from open to replaying and writes our token; only rows that it moved
    are ours. Of two replays at once the second moves none of them. Nobody but the holder of the token
    marks or gives back these rows, unless the claim gets older than DLQ["STALE_CLAIM_SECONDS"].
-2. Publish. The task id is a function of delivery key and replay number, not of this attempt, and the
-   broker has confirmed the message when the call returns.
+2. Publish. The task id is a function of delivery key, replay number and body, not of this attempt, and
+   the broker has confirmed the message when the call returns.
 3. Mark. One UPDATE, for rows that still carry our token, from replaying to replayed.
 
 If the process dies
@@ -46,12 +46,12 @@ from django.utils import timezone
 from kombu import Connection, Queue
 from kombu.exceptions import KombuError
 
-from hardening.core.apps import celery_app
+from hardening.core.apps import NoCeleryApp, celery_app
 from hardening.core.broker import confirming_connection, publish_raw
 
 from .conf import database_alias, dlq_settings
 from .connection import own_connection
-from .errors import BrokerUnreachable, CannotUnseal, NoDestination
+from .errors import BrokerUnreachable, CannotUnseal, NoDestination, UnknownQueue
 from .lookup import letters_of, states_of, unique_ids
 from .message import Destination, destination_of, headers_for_replay, properties_for_replay
 from .models import NAME_LENGTH, DeadLetter
@@ -93,6 +93,7 @@ def replay(
     *,
     by: str,
     queue: str | None = None,
+    force_queue: bool = False,
     dry_run: bool = False,
     app: Celery | None = None,
 ) -> ReplayOutcome:
@@ -100,7 +101,12 @@ def replay(
 
     `by` says who asked, for the record. Only open letters and those whose replay died are sent. One
     letter's failure does not stop the others; an unreachable broker does, and the rest stays open.
+
+    Raises UnknownQueue for a `queue` that the app does not know, unless `force_queue`: Redis takes
+    messages for any name, also for one that no worker reads.
     """
+    if queue and not force_queue:
+        _refuse_unknown(queue, app)
     ids = unique_ids(letter_ids)
     sent: list[UUID] = []
     failed: dict[UUID, str] = {}
@@ -219,6 +225,18 @@ def _mark(done: list[UUID], token: UUID) -> list[UUID]:
 
 def _stale_before() -> datetime:
     return timezone.now() - timedelta(seconds=dlq_settings().stale_claim_seconds)
+
+
+def _refuse_unknown(queue: str, app: Celery | None) -> None:
+    try:
+        queues = (app if app is not None else celery_app()).amqp.queues
+    except NoCeleryApp:
+        return  # Nothing can be sent: each letter will say so.
+    if queue not in queues:
+        raise UnknownQueue(
+            f"the Celery app knows no queue {queue!r}, so perhaps no worker reads it; "
+            f"it knows: {', '.join(sorted(map(str, queues)))}"
+        )
 
 
 def _declared(app: Celery, destination: Destination) -> tuple[Queue, ...]:

@@ -1,8 +1,12 @@
-"""Turns a captured letter into rows. Any letter fits: texts are cleaned and cut, numbers clamped."""
+"""Turns a captured letter into rows. Any letter fits: texts are cleaned and cut, numbers clamped.
+
+The types of a record are what we write; a letter holds what producers sent: an id that is a number, a
+priority that is a word.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from uuid import UUID
@@ -18,11 +22,13 @@ from hardening.core.letter import dump_letter
 
 from .models import NAME_LENGTH, Attempt, DeadLetter
 from .sealing import seal
-from .text import clean, clip, fit_integer
+from .text import clean, clip, fit_integer, whole_number
 
 __all__ = ["attempt_rows", "body_digest", "letter_row", "task_id_of_replay"]
 
 _DIGEST_SALT = "dlq.rows.body_digest"
+# What every database has room for, in every time zone.
+_FIRST_YEAR, _LAST_YEAR = 1001, 9998
 
 
 def body_digest(letter: LetterRecord) -> str:
@@ -30,8 +36,13 @@ def body_digest(letter: LetterRecord) -> str:
 
     Keyed with SECRET_KEY: a short body cannot be guessed from it.
     """
-    key = letter.delivery_key.encode("utf-8", "backslashreplace")
-    message = b"%d:%s:%d:%s" % (len(key), key, letter.replay_number, letter.payload.body)
+    key = str(letter.delivery_key).encode("utf-8", "backslashreplace")
+    message = b"%d:%s:%d:%s" % (
+        len(key),
+        key,
+        whole_number(letter.replay_number) or 0,
+        letter.payload.body,
+    )
     return salted_hmac(_DIGEST_SALT, message, algorithm="sha256").hexdigest()
 
 
@@ -41,8 +52,9 @@ def task_id_of_replay(letter: LetterRecord) -> str:
     A message of protocol 1 carries its id in the body, which is never changed: it keeps its id.
     """
     if "task" not in letter.payload.headers:
-        return letter.task_id
-    return replay_task_id(letter.delivery_key, letter.replay_number + 1)
+        return str(letter.task_id)
+    number = whole_number(letter.replay_number) or 0
+    return replay_task_id(str(letter.delivery_key), number + 1, body_digest(letter))
 
 
 def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) -> DeadLetter:
@@ -63,13 +75,13 @@ def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) ->
         task_name=clip(letter.task_name, NAME_LENGTH),
         reason=clip(letter.reason, 64),
         error_class=clip(last.error_class, NAME_LENGTH) if last else "",
-        error_message=clean(last.message) if last else "",
+        error_message=clean(str(last.message)) if last else "",
         queue=clip(letter.queue, NAME_LENGTH),
         exchange=clip(letter.exchange, NAME_LENGTH),
         routing_key=clip(letter.routing_key, NAME_LENGTH),
-        priority=None if letter.priority is None else fit_integer(letter.priority),
+        priority=None if whole_number(letter.priority) is None else fit_integer(letter.priority),
         eta=clip(letter.eta, 64),
-        expires=clip(None if letter.expires is None else str(letter.expires), 64),
+        expires=clip(letter.expires, 64),
         worker=clip(letter.worker, NAME_LENGTH),
         redelivered=bool(letter.redelivered),
         canvas={
@@ -78,7 +90,7 @@ def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) ->
         },
         argument_names=_names(letter.argument_names),
         release=clip(letter.release, NAME_LENGTH),
-        versions={clean(str(key)): clean(str(value)) for key, value in letter.versions.items()},
+        versions=_texts(letter.versions),
         first_seen_at=min(started, default=failed_at),
         failed_at=failed_at,
         stored_at=now,
@@ -102,8 +114,8 @@ def attempt_rows(attempts: Iterable[AttemptRecord], *, letter_id: UUID) -> list[
             letter_id=letter_id,
             number=number,
             error_class=clip(attempt.error_class, NAME_LENGTH),
-            message=clean(attempt.message),
-            traceback=clean(attempt.traceback),
+            message=clean(str(attempt.message)),
+            traceback=clean(str(attempt.traceback)),
             worker=clip(attempt.worker, NAME_LENGTH),
             started_at=_moment(attempt.started_at),
             failed_at=_moment(attempt.failed_at),
@@ -116,16 +128,22 @@ def _names(values: Iterable[object]) -> list[str]:
     return [clean(str(value)) for value in values]
 
 
-def _uuid(text: str | None) -> UUID | None:
+def _texts(values: object) -> dict[str, str]:
+    if not isinstance(values, Mapping):
+        return {}
+    return {clean(str(key)): clean(str(value)) for key, value in values.items()}
+
+
+def _uuid(value: object) -> UUID | None:
     # The header that carries it comes from the broker: what is no id is no link.
     try:
-        return UUID(text) if text else None
+        return UUID(str(value)) if value else None
     except ValueError:
         return None
 
 
-def _moment(value: datetime | None) -> datetime | None:
-    if value is None:
+def _moment(value: object) -> datetime | None:
+    if not isinstance(value, datetime) or not _FIRST_YEAR <= value.year <= _LAST_YEAR:
         return None
     aware = value if value.tzinfo else value.replace(tzinfo=UTC)
     return aware if settings.USE_TZ else timezone.make_naive(aware)

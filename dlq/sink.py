@@ -9,12 +9,17 @@ says no, we look again. An occurrence is only written over a closed one, so at m
 
 A connection that breaks at commit leaves it open whether the letter is stored. It is handed in again:
 stored once or not at all, it is stored once afterwards, perhaps with one capture too many.
+
+Whether the database is down or refuses this one letter decides whether those behind it wait. No error
+code tells: a packet that is too large breaks the connection as a dead server does, a full disk does not.
+So the database is asked: if it takes a small letter, rolled back at once, then it is this letter's fault.
 """
 
 from __future__ import annotations
 
 import time
 from random import random
+from uuid import uuid4
 
 from django.db import (
     DatabaseError,
@@ -28,7 +33,10 @@ from django.db import (
 from django.utils import timezone
 
 from hardening.core.errors import SinkUnavailable
+from hardening.core.letter import Attempt as AttemptRecord
 from hardening.core.letter import DeadLetter as LetterRecord
+from hardening.core.letter import Payload
+from hardening.core.parking import LetterRefused
 
 from .conf import database_alias, dlq_settings
 from .connection import drop_connection, own_connection
@@ -58,7 +66,10 @@ class DatabaseSink:
         self._database = database
 
     def keep(self, letter: LetterRecord) -> None:
-        """Store the letter durably before returning. Raises SinkUnavailable when it is not stored."""
+        """Store the letter durably before returning. Raises SinkUnavailable when it is not stored.
+
+        LetterRefused, a kind of it, when the database takes letters, only not this one.
+        """
         alias = self._alias()
         deadline = time.monotonic() + _LOCK_PATIENCE_SECONDS
         broken = 0
@@ -77,10 +88,11 @@ class DatabaseSink:
                 if not _is_lock_conflict(exc):
                     broken += 1
                     drop_connection(alias)
-            except (DatabaseError, CannotSeal) as exc:
-                raise _unavailable(letter, alias, exc) from exc
+            # Whatever else keeps it from being stored, those behind it must not wait for it.
+            except Exception as exc:
+                raise self._not_kept(letter, alias, exc) from exc
             if broken >= _MOST_BROKEN_CONNECTIONS or time.monotonic() > deadline:
-                raise _unavailable(letter, alias, failure) from failure
+                raise self._not_kept(letter, alias, failure) from failure
             time.sleep(random() * _PAUSE_SECONDS)
 
     def close(self) -> None:
@@ -126,17 +138,49 @@ class DatabaseSink:
             )
         return True
 
+    def _not_kept(self, letter: LetterRecord, alias: str, exc: Exception | None) -> SinkUnavailable:
+        waited = exc is None or (isinstance(exc, OperationalError) and _is_lock_conflict(exc))
+        if waited or isinstance(exc, CannotSeal) or not self._takes_another(alias):
+            return SinkUnavailable(_why(letter, alias, exc, "could not be stored in"))
+        return LetterRefused(_why(letter, alias, exc, "is refused by"))
+
+    def _takes_another(self, alias: str) -> bool:
+        """Whether the database would store a small letter now. Leaves none, and sends no signals."""
+        now = timezone.now()
+        name = f"probe-{uuid4()}"
+        record = LetterRecord(
+            delivery_key=name,
+            replay_number=0,
+            task_id=name,
+            task_name=name,
+            reason="probe",
+            attempts=(AttemptRecord(number=1, error_class=name, message=name),),
+            payload=Payload(body=b"[]", content_type=None, content_encoding=None),
+            failed_at=now,
+        )
+        try:
+            row = letter_row(record, keys=dlq_settings().encryption_keys, now=now)
+            with own_connection(alias), transaction.atomic(using=alias):
+                DeadLetter.objects.using(alias).bulk_create([row])
+                Attempt.objects.using(alias).bulk_create(attempt_rows(record.attempts, letter_id=row.pk))
+                transaction.set_rollback(True, using=alias)
+        # Whatever it is, it is not the letter's fault.
+        except Exception:
+            drop_connection(alias)
+            return False
+        return True
+
 
 def _is_lock_conflict(exc: Exception) -> bool:
     text = str(exc).lower()
     return any(sign in text for sign in _LOCK_SIGNS)
 
 
-def _unavailable(letter: LetterRecord, alias: str, exc: Exception | None) -> SinkUnavailable:
-    # The text of other database errors may quote what was to be stored.
+def _why(letter: LetterRecord, alias: str, exc: Exception | None, outcome: str) -> str:
+    # The text of other errors may quote what was to be stored.
     tells = isinstance(exc, (CannotSeal, OperationalError, InterfaceError, ProgrammingError))
     what = f"{type(exc).__name__}: {without_credentials(str(exc).strip())}" if tells else type(exc).__name__
-    return SinkUnavailable(
-        f"the dead letter of task {letter.task_id} ({letter.task_name}) could not be stored "
-        f"in the database {alias!r}: {what}"
+    return (
+        f"the dead letter of task {letter.task_id} ({letter.task_name}) {outcome} "
+        f"the database {alias!r}: {what}"
     )

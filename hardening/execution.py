@@ -139,6 +139,10 @@ class Execution:
             return
         self.keep(exc, reason_for(exc, exhausted=self.exhausted))
 
+    def _has_hard_limit(self) -> bool:
+        asked = (getattr(self.request, "timelimit", None) or (None,))[0]
+        return bool(asked or self.task.time_limit or self.task.app.conf.task_time_limit)
+
     def keep(self, exc: BaseException, reason: Reason, *, close: bool = False) -> None:
         """Keep a letter for this execution. Raises LetterNotKept."""
         self.keeper.keep_execution(self, exc, reason, close=close)
@@ -148,6 +152,8 @@ class Execution:
         """Whether an error that is no Exception is meant for the worker, and not a way for a body to fail."""
         if isinstance(exc, (KeyboardInterrupt, WorkerShutdown, WorkerTerminate)) or _is_greenlet_exit(exc):
             return True
+        if _is_green_timeout(exc) and self._has_hard_limit():
+            return True  # The pool's own, on its way to the parent's on_timeout.
         # In a pool's child it ends the child, which the parent sees; elsewhere nothing would see it.
         return isinstance(exc, SystemExit) and self.delivery.pid != os.getpid()
 
@@ -218,6 +224,11 @@ def _is_final(info: Any) -> bool:
 def _is_greenlet_exit(exc: BaseException) -> bool:
     greenlet = sys.modules.get("greenlet")
     return greenlet is not None and isinstance(exc, greenlet.GreenletExit)
+
+
+def _is_green_timeout(exc: BaseException) -> bool:
+    pools = (sys.modules.get("gevent"), sys.modules.get("eventlet"))
+    return any(pool is not None and isinstance(exc, pool.Timeout) for pool in pools)
 
 
 def _after_no_start(execution: Execution, request: Any, outcome: Any) -> Any:

@@ -21,9 +21,11 @@ from django.utils.translation import gettext_lazy as _
 
 from dlq.conf import dlq_settings
 from dlq.discard import discard
+from dlq.errors import UnknownQueue
 from dlq.lookup import letters_of
 from dlq.models import DeadLetter, DeadLetterQuerySet
 from dlq.replay import replay
+from dlq.text import clean
 
 from .summary import summarise
 
@@ -72,7 +74,10 @@ def confirm_or_perform(
         letters = letters.filter(stored_at__lte=seen_until)
     # Counted among all, sent from the oldest on: a request must end, and what it leaves stays open.
     ids = list(letters.order_by("failed_at", "pk").values_list("pk", flat=True)[:MOST_AT_ONCE])
-    changed, text = operation.run(model_admin, request, ids)
+    try:
+        changed, text = operation.run(model_admin, request, ids)
+    except UnknownQueue as exc:
+        return _page(model_admin, request, operation, letters, hidden=hidden, error=str(exc))
     if changed:
         LogEntry.objects.log_actions(
             user_id=cast("int", request.user.pk),  # The view let nobody else in.
@@ -90,6 +95,7 @@ def _page(
     letters: DeadLetterQuerySet,
     *,
     hidden: Iterable[tuple[str, str]],
+    error: str = "",
 ) -> TemplateResponse:
     summary = summarise(letters, fits=operation.fits)
     context: dict[str, Any] = {
@@ -100,6 +106,7 @@ def _page(
         "media": model_admin.media,
         "operation": operation,
         "summary": summary,
+        "error": error,
         "most_at_once": MOST_AT_ONCE,
         "too_many": summary.fitting > MOST_AT_ONCE,
         "hidden": [*hidden, ("confirmed", "yes"), ("as_of", timezone.now().isoformat())],
@@ -118,7 +125,7 @@ def _moment(text: str | None) -> datetime | None:
 def _replay(
     model_admin: DeadLetterAdmin, request: HttpRequest, ids: list[UUID]
 ) -> tuple[tuple[UUID, ...], str]:
-    queue = request.POST.get("queue", "").strip() or None
+    queue = _typed(request, "queue") or None
     outcome = replay(ids, by=request.user.get_username(), queue=queue)
     if outcome.sent:
         count = len(outcome.sent)
@@ -142,7 +149,7 @@ def _replay(
 def _discard(
     model_admin: DeadLetterAdmin, request: HttpRequest, ids: list[UUID]
 ) -> tuple[tuple[UUID, ...], str]:
-    reason = request.POST.get("reason", "").strip()
+    reason = _typed(request, "reason")
     outcome = discard(ids, by=request.user.get_username(), reason=reason)
     if outcome.discarded:
         count = len(outcome.discarded)
@@ -152,6 +159,11 @@ def _discard(
     return outcome.discarded, gettext("Discarded: %(reason)s") % {
         "reason": reason or gettext("no reason given")
     }
+
+
+def _typed(request: HttpRequest, name: str) -> str:
+    # Cleaned before anything changes: what a database refuses must not be met halfway.
+    return clean(request.POST.get(name, "").strip())
 
 
 def _tell_skipped(model_admin: DeadLetterAdmin, request: HttpRequest, skipped: Mapping[str, int]) -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import pytest
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.utils import timezone
 
+from dlq import sink as sink_module
 from dlq.conf import dlq_settings
 from dlq.discard import discard
 from dlq.models import Attempt, DeadLetter
+from dlq.rows import letter_row
 from dlq.sink import DatabaseSink
 from hardening.core.errors import SinkUnavailable
-from hardening.core.letter import Canvas
+from hardening.core.letter import Canvas, Payload
+from hardening.core.letter import DeadLetter as LetterRecord
+from hardening.core.parking import LetterRefused
 from hardening.core.sink import DeadLetterSink
 from tests.helpers.databases import database_from_url
 from tests.helpers.dlq_databases import KINDS, database_alias_for, letters_in
@@ -284,6 +290,118 @@ def test_a_database_in_memory_shares_the_tests_own_transaction() -> None:
     DatabaseSink().keep(letter(failed_at=timezone.now()))
 
     assert DeadLetter.objects.count() == 1
+
+
+# What no record should hold and a producer may send.
+odd: Any = {"number": 5, "list": ["a"], "none": None, "word": "one"}
+ODD: list[dict[str, Any]] = [
+    {"priority": "high"},
+    {"priority": float("inf")},
+    {"priority": [1]},
+    {"task_id": 123, "delivery_key": 123},
+    {"delivery_key": {"x": 1}, "replay_number": "two"},
+    {"replay_number": float("inf")},
+    {"root_id": {"a": 1}, "parent_id": 5, "task_name": ["a"], "reason": None},
+    {"queue": 5, "exchange": None, "routing_key": b"x", "worker": 1, "release": 1.5},
+    {"eta": 5, "expires": 30.0, "redelivered": "yes"},
+    {"replay_of": 7},
+    {"canvas": Canvas(group=odd["list"], chain=(odd,), callbacks=odd["number"])},
+    {"argument_names": (1, None), "versions": ["celery"]},
+    {"failed_at": datetime.min, "attempts": (attempt(1, started_at=datetime.max, failed_at=odd["word"]),)},
+    {"attempts": (attempt(odd["word"], error_class=None, message=5, traceback=None, worker=3),)},
+    {
+        "payload": Payload(
+            body=b"",
+            content_type=odd["number"],
+            content_encoding=None,
+            headers={"id": 1},
+            properties={"priority": "x"},
+        )
+    },
+]
+
+
+@pytest.mark.parametrize("fields", ODD, ids=lambda fields: "-".join(fields))
+def test_a_letter_of_odd_types_is_kept_with_what_is_text_or_number_in_it(alias, fields) -> None:
+    parts = {name: getattr(letter(), name) for name in LetterRecord.__slots__}
+
+    DatabaseSink().keep(LetterRecord(**(parts | fields)))
+
+    row = DeadLetter.objects.get()
+    assert row.state == "open"
+    assert row.record()
+    assert str(row)
+    assert row.replay_task_id
+
+
+def test_what_is_no_whole_number_is_no_priority(alias) -> None:
+    for priority in ("high", float("nan"), None):
+        DatabaseSink().keep(letter(priority=priority))
+    DatabaseSink().keep(letter(priority="7"))
+
+    assert sorted(DeadLetter.objects.values_list("priority", flat=True), key=str) == [7, None, None, None]
+
+
+def test_an_error_over_one_letter_while_the_database_takes_others_refuses_that_letter(
+    alias, monkeypatch
+) -> None:
+    real = letter_row
+
+    def broken(record, **kwargs):
+        if record.task_id == "odd":
+            raise AttributeError("secret in its text")
+        return real(record, **kwargs)
+
+    monkeypatch.setattr(sink_module, "letter_row", broken)
+
+    with pytest.raises(LetterRefused, match=r"task odd .*is refused by.*AttributeError$"):
+        DatabaseSink().keep(letter(task_id="odd"))
+    DatabaseSink().keep(letter(task_id="good"))
+
+    # Asking whether it takes others leaves nothing behind.
+    assert list(DeadLetter.objects.values_list("task_id", flat=True)) == ["good"]
+    assert set(Attempt.objects.values_list("letter__task_id", flat=True)) == {"good"}
+
+
+def test_a_database_that_takes_no_letter_at_all_refuses_none(alias) -> None:
+    _rename("dlq_attempt", "dlq_attempt_away", alias)
+    try:
+        with pytest.raises(SinkUnavailable) as caught:
+            DatabaseSink().keep(letter())
+    finally:
+        _rename("dlq_attempt_away", "dlq_attempt", alias)
+
+    assert not isinstance(caught.value, LetterRefused)
+    DatabaseSink().keep(letter())
+
+
+def test_a_database_that_is_only_locked_refuses_no_letter(alias, monkeypatch) -> None:
+    def locked(*_args, **_kwargs):
+        raise OperationalError("Lock wait timeout exceeded")
+
+    monkeypatch.setattr(sink_module, "_LOCK_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(DatabaseSink, "_keep_new", locked)
+
+    with pytest.raises(SinkUnavailable) as caught:
+        DatabaseSink().keep(letter())
+
+    assert not isinstance(caught.value, LetterRefused)
+
+
+@pytest.mark.parametrize("alias", ["mariadb"], indirect=True)  # The others have no such limit.
+def test_a_letter_larger_than_a_packet_of_the_server_is_refused_and_others_are_kept(alias) -> None:
+    DatabaseSink().keep(letter(task_id="before"))
+
+    with pytest.raises(LetterRefused, match="task big"):
+        DatabaseSink().keep(letter(task_id="big", body=b"x" * 20_000_000))
+    DatabaseSink().keep(letter(task_id="after"))
+
+    assert set(DeadLetter.objects.values_list("task_id", flat=True)) == {"before", "after"}
+
+
+def _rename(old: str, new: str, alias: str) -> None:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {old} RENAME TO {new}")
 
 
 def _end_session(alias: str) -> None:

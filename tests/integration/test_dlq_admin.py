@@ -32,6 +32,7 @@ VIEW, REPLAY, DISCARD, PAYLOAD = "view_deadletter", "replay_deadletter", "discar
 def broker(monkeypatch):
     """A broker in memory: what was sent to a queue."""
     app = Celery("admin", broker=f"memory://{uuid4()}", set_as_current=False)
+    app.conf.task_queues = [Queue("payments"), Queue("slow")]
     monkeypatch.setattr("dlq.replay.celery_app", lambda: app)
 
     def sent(queue: str = "payments") -> list:
@@ -460,3 +461,116 @@ def test_the_detail_cannot_be_saved_or_deleted(client, user_with) -> None:
 def test_addresses_are_named() -> None:
     pk = uuid4()
     assert reverse("admin:dlq_deadletter_replay", args=[pk]) == f"{LIST}{pk}/replay/"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sealed__contains=41",
+        "sealed__regex=.",
+        "sealed__startswith=7b",
+        "error_message__contains=declined",
+        "claim_token__isnull=1",
+        "replay_of__sealed__contains=41",
+        "replays__sealed__regex=.",
+        "attempts__traceback__contains=a",
+        "state__regex=.",
+        "task_name__startswith=s",
+        "no_such_field=1",
+        "id__in=1",
+        "\x00=1",
+    ],
+)
+@pytest.mark.parametrize("codenames", [(VIEW,), (VIEW, PAYLOAD)])
+def test_the_list_answers_no_question_but_those_of_its_filters(client, user_with, query, codenames) -> None:
+    kept()
+    user_with(*codenames)
+
+    assert client.get(f"{LIST}?{query}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "query", ["state__exact=open", "o=6", "p=1", "all=", "q=x", "e=1", "age=day", "age=x"]
+)
+def test_the_list_still_answers_the_questions_of_its_own_links(client, user_with, query) -> None:
+    kept()
+    user_with(VIEW)
+
+    assert client.get(f"{LIST}?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("field", ["task_name", "queue", "error_class", "reason", "age", "state__exact"])
+def test_a_nul_in_a_filter_is_refused_before_a_database_sees_it(client, user_with, field) -> None:
+    kept()
+    user_with(VIEW)
+
+    assert client.get(f"{LIST}?{field}=%00").status_code == 400
+
+
+def test_a_nul_in_a_reason_is_stored_and_logged_as_text(client, user_with) -> None:
+    row = kept()
+    user_with(VIEW, DISCARD)
+
+    assert client.post(LIST, confirmed("discard", row, reason="a\x00b")).status_code == 302
+
+    row.refresh_from_db()
+    assert (row.state, row.discard_reason) == ("discarded", "a\\x00b")
+    # A NUL here is refused by PostgreSQL, after the letter has changed.
+    assert LogEntry.objects.get().change_message == "Discarded: a\\x00b"
+
+
+@pytest.mark.parametrize("queue", ["paymnets", "payments\x00", "<script>"])
+def test_a_queue_that_nobody_knows_is_told_on_the_confirm_page_and_nothing_changes(
+    client, user_with, broker, queue
+) -> None:
+    row = kept()
+    user_with(VIEW, REPLAY)
+
+    for address, fields in (
+        (f"{LIST}{row.pk}/replay/", {"confirmed": "yes", "queue": queue}),
+        (LIST, confirmed("replay", row, queue=queue)),
+    ):
+        response = client.post(address, fields)
+        text = response.content.decode()
+        assert response.status_code == 200
+        assert '<p class="errornote">the Celery app knows no queue' in text
+        assert 'name="confirmed" value="yes"' in text
+        assert "<script>" not in text.partition('class="errornote"')[2].partition("</p>")[0]
+
+    row.refresh_from_db()
+    assert (row.state, broker(), LogEntry.objects.count()) == ("open", [], 0)
+
+
+@pytest.mark.parametrize("operation", ["replay", "discard"])
+@pytest.mark.parametrize("extra", [{}, {"index": "0"}, {"confirmed": ""}, {"select_across": "1"}])
+def test_a_selection_that_names_no_letter_changes_nothing(
+    client, user_with, broker, operation, extra
+) -> None:
+    row = kept()
+    user_with(VIEW, REPLAY, DISCARD)
+    fields = {**confirmed(operation, row), "_selected_action": [str(row.pk), "no-id\x00"], **extra}
+
+    response = client.post(LIST, fields, follow=True)
+
+    assert response.status_code == 200
+    assert "The selection names no letters." in response.content.decode()
+    row.refresh_from_db()
+    assert (row.state, broker(), LogEntry.objects.count()) == ("open", [], 0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ((1, 2), None),
+        ((2, 3), "1 earlier attempt is not kept."),
+        ((60, 61), "59 earlier attempts are not kept."),
+    ],
+)
+def test_attempts_that_are_not_kept_are_counted(client, user_with, numbers, told) -> None:
+    row = kept(attempts=tuple(map(attempt, numbers)))
+    user_with(VIEW)
+
+    text = page(client, detail(row))
+
+    assert ("not kept" in text) == (told is not None)
+    assert (told or "") in text

@@ -8,13 +8,14 @@ from uuid import uuid4
 
 import pytest
 from celery import Celery
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, load_command_class
+from django.core.management.base import SystemCheckError
 from kombu import Queue
 
 from dlq.models import DeadLetter
 from dlq.sink import DatabaseSink
-from hardening.core.parking import publish_letter
-from tests.helpers.dlq_letters import body_of, letter
+from hardening.core.parking import LetterRefused, publish_letter
+from tests.helpers.dlq_letters import attempt, body_of, letter
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def app(monkeypatch) -> Celery:
     app = Celery("commands", broker=f"memory://{uuid4()}", set_as_current=False)
+    app.conf.task_queues = [Queue("payments"), Queue("slow")]
     monkeypatch.setattr("dlq.replay.celery_app", lambda: app)
     monkeypatch.setattr("dlq.management.commands.dlq_ingest.celery_app", lambda: app)
     with app.connection() as connection:
@@ -167,6 +169,82 @@ def test_ingest_takes_in_all_parked_letters_or_up_to_the_limit(app, settings) ->
     for _ in range(5):
         publish_letter(app, letter())
 
-    assert run_json("dlq_ingest", "--limit", "1") == {"taken": 1}
-    assert run_json("dlq_ingest") == {"taken": 4}
+    assert run_json("dlq_ingest", "--limit", "1") == {"taken": 1, "refused": 0}
+    assert run_json("dlq_ingest") == {"taken": 4, "refused": 0}
     assert DeadLetter.objects.count() == 5
+
+
+def test_ingest_says_what_was_refused_and_takes_it_in_later(app, monkeypatch) -> None:
+    real = DatabaseSink.keep
+
+    def keep(self, record) -> None:
+        if record.task_id == "big":
+            raise LetterRefused("too big")
+        real(self, record)
+
+    for task_id in ("big", "small"):
+        publish_letter(app, letter(task_id=task_id))
+    with monkeypatch.context() as patch:
+        patch.setattr(DatabaseSink, "keep", keep)
+        with pytest.raises(CommandError, match=r"1 letters were refused.*dead_letters\.refused.*--refused"):
+            run("dlq_ingest")
+        assert run("dlq_ingest").startswith("0 letters")
+        with pytest.raises(CommandError, match="1 letters were refused"):
+            run("dlq_ingest", "--refused")
+
+    assert run_json("dlq_ingest", "--refused") == {"taken": 1, "refused": 0}
+    assert set(DeadLetter.objects.values_list("task_id", flat=True)) == {"big", "small"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("dlq_list",), ("dlq_replay", "--all"), ("dlq_discard", "--all"), ("dlq_ingest",)],
+)
+@pytest.mark.parametrize("limit", ["-1", "0", "many"])
+def test_a_limit_below_one_is_an_error_and_changes_nothing(app, command, limit) -> None:
+    kept()
+
+    with pytest.raises(CommandError, match=f"'{limit}' is not a whole number from 1"):
+        run(*command, f"--limit={limit}")
+
+    assert DeadLetter.objects.open().count() == 1
+
+
+def test_replay_to_a_queue_that_nobody_knows_must_be_forced(app) -> None:
+    row = kept()
+    with app.connection() as connection:
+        Queue("elsewhere")(connection.default_channel).declare()
+
+    with pytest.raises(CommandError, match=r"no queue 'elsewhere'.*payments, slow.*--force-queue"):
+        run("dlq_replay", str(row.pk), "--queue", "elsewhere")
+    assert DeadLetter.objects.open().count() == 1
+
+    assert run("dlq_replay", str(row.pk), "--queue", "elsewhere", "--force-queue").startswith("1 sent")
+
+
+def test_show_counts_attempts_that_are_not_kept() -> None:
+    whole, cut = kept(), kept(attempts=(attempt(60), attempt(61)))
+
+    assert "59 earlier attempts are not kept" in run("dlq_show", str(cut.pk))
+    assert run_json("dlq_show", str(cut.pk))["attempts_not_kept"] == 59
+    assert "not kept" not in run("dlq_show", str(whole.pk))
+
+
+def test_letters_are_within_reach_while_a_system_check_fails(app, settings) -> None:
+    row = kept()
+    settings.DLQ = {"INGEST_BATCH": 0}
+    with pytest.raises(SystemCheckError):
+        call_command("check")
+
+    for name, *arguments in (
+        ("dlq_list",),
+        ("dlq_show", str(row.pk)),
+        ("dlq_replay", str(row.pk)),
+        ("dlq_discard", str(row.pk)),
+        ("dlq_ingest",),
+    ):
+        # As from a shell: call_command runs no checks.
+        load_command_class("dlq", name).run_from_argv(["manage.py", name, *arguments])
+
+    row.refresh_from_db()
+    assert row.state == "replayed"

@@ -15,6 +15,7 @@ from kombu import Exchange, Queue
 
 from dlq import replay as replay_module
 from dlq.discard import discard
+from dlq.errors import UnknownQueue
 from dlq.models import DeadLetter
 from dlq.replay import ReplayOutcome, replay
 from dlq.sink import DatabaseSink
@@ -30,7 +31,7 @@ from hardening.core.identity import (
 from hardening.core.letter import DeadLetter as LetterRecord
 from hardening.core.letter import Payload
 from tests.helpers.dlq_databases import letters_in
-from tests.helpers.dlq_letters import letter, with_payload
+from tests.helpers.dlq_letters import body_of, letter, with_payload
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])
@@ -123,7 +124,7 @@ def test_headers_are_as_they_were_except_for_the_new_identity(app, messages) -> 
     assert message.headers == {
         **letter(task_id=record.task_id).payload.headers,
         **stay,
-        "id": replay_task_id(record.delivery_key, 1),
+        "id": replay_task_id(record.delivery_key, 1, row.body_digest),
         "root_id": record.task_id,
         "retries": 0,
         "eta": None,
@@ -142,7 +143,7 @@ def test_the_identity_of_a_replay_names_the_delivery_its_number_and_its_letter(a
     (message,) = messages("payments")
     identity = identity_of(message.headers, message.headers["id"])
     assert (identity.delivery_key, identity.replay_number, identity.replay_of) == ("work", 3, str(row.pk))
-    assert message.headers["id"] == row.replay_task_id == replay_task_id("work", 3)
+    assert message.headers["id"] == row.replay_task_id == replay_task_id("work", 3, row.body_digest)
     assert message.headers["root_id"] == "third-life"
 
 
@@ -396,3 +397,68 @@ def test_a_replay_that_fails_again_is_a_new_open_letter_linked_both_ways(app, me
 
     assert (again.state, again.replay_of_id, list(row.replays.all())) == ("open", row.pk, [again])
     assert messages("payments") == []
+
+
+def test_two_works_published_under_one_task_id_are_replayed_as_two_tasks(app, messages) -> None:
+    rows = [kept(letter(task_id="same", body=body_of(n))) for n in (1, 2)]
+
+    replay([row.pk for row in rows], by="ops", app=app)
+
+    sent = {message.headers["id"]: message for message in messages("payments")}
+    assert set(sent) == {row.replay_task_id for row in rows}
+    assert len(sent) == 2
+    for row in rows:
+        message = sent[row.replay_task_id]
+        identity = identity_of(message.headers, message.headers["id"])
+        body = message.body if isinstance(message.body, bytes) else message.body.encode()
+        again = kept(
+            letter(
+                task_id=message.headers["id"],
+                delivery_key=identity.delivery_key,
+                replay_number=identity.replay_number,
+                replay_of=identity.replay_of,
+                body=body,
+            )
+        )
+        assert again.replay_of_id == row.pk
+        assert again.captures == 1
+        assert again.replay_task_id not in sent
+    assert len(set(DeadLetter.objects.values_list("replay_task_id", flat=True))) == 4
+
+
+def test_the_task_id_of_a_replay_is_the_same_each_time_it_is_derived(app) -> None:
+    row = kept(letter(task_id="same", body=body_of(1)))
+    discard([row.pk], by="ops", reason="known")
+
+    assert kept(letter(task_id="same", body=body_of(1))).replay_task_id == row.replay_task_id
+
+
+def test_a_queue_that_the_app_does_not_know_is_refused_and_nothing_changes(app, messages) -> None:
+    row = kept()
+
+    for dry_run in (False, True):
+        with pytest.raises(UnknownQueue, match=r"no queue 'paymnets'.*payments, slow"):
+            replay([row.pk], by="ops", queue="paymnets", dry_run=dry_run, app=app)
+
+    row.refresh_from_db()
+    assert (row.state, row.replay_error, messages("payments")) == ("open", "", [])
+
+
+@pytest.mark.parametrize("broker_url", ["redis"], indirect=True)  # On RabbitMQ no such queue exists.
+def test_a_queue_that_the_app_does_not_know_can_be_forced(app, messages) -> None:
+    row = kept()
+
+    assert replay([row.pk], by="ops", queue="elsewhere", force_queue=True, app=app).sent == (row.pk,)
+    assert len(messages("elsewhere")) == 1
+
+
+@pytest.mark.parametrize(("priority", "sent"), [("high", None), (10**9, None), ("7", 7), (-1, None)])
+def test_a_priority_that_no_broker_takes_does_not_keep_a_letter_from_its_replay(
+    app, messages, priority, sent
+) -> None:
+    row = kept(letter(priority=priority))
+
+    assert replay([row.pk], by="ops", app=app).failed == {}
+
+    (message,) = messages("payments")
+    assert (message.properties.get("priority") or None) == sent

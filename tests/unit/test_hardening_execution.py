@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from typing import Any
 
+import gevent
 import pytest
 from celery import Task, signals
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown
@@ -542,6 +544,18 @@ def test_another_base_exception_fails_the_task_and_neither_the_pool_nor_the_work
         ("error", type(exc).__qualname__)
     ]
     assert EVENTS == ["letter error", "backend FAILURE"]
+
+
+@pytest.mark.parametrize(("limit", "reasons"), [(30, []), (None, ["error"])])
+def test_a_green_timeout_is_the_pools_where_a_limit_is_set_and_else_the_bodys_own(
+    limit, reasons, app
+) -> None:
+    request = request_of(app, send(failing(app, gevent.Timeout(1), time_limit=limit)))
+
+    with nullcontext() if reasons else pytest.raises(gevent.Timeout):
+        trace_of(request)
+
+    assert [letter.reason for letter in LETTERS] == reasons
 
 
 def test_an_exit_in_a_child_of_the_pool_ends_the_child(app, monkeypatch) -> None:

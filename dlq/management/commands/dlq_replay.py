@@ -7,20 +7,35 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from dlq.cli import add_filters, add_selection, as_json, ids_of, operator, summary_of_skipped
+from dlq.errors import UnknownQueue
 from dlq.replay import replay
 
 
 class Command(BaseCommand):
     help = "Send dead letters again. Exit code 1 when one could not be sent or an id does not exist."
+    # Letters must be within reach also while a check fails: it may be why they are there.
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_selection(parser)
         add_filters(parser, queue="--from-queue")
         parser.add_argument("--queue", help="send them to this queue instead of where they came from")
+        parser.add_argument(
+            "--force-queue", action="store_true", help="also to a queue that the Celery app does not know"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         ids = ids_of(options)
-        outcome = replay(ids, by=operator(), queue=options["queue"], dry_run=options["dry_run"])
+        try:
+            outcome = replay(
+                ids,
+                by=operator(),
+                queue=options["queue"],
+                force_queue=options["force_queue"],
+                dry_run=options["dry_run"],
+            )
+        except UnknownQueue as exc:
+            raise CommandError(f"{exc}. To send there all the same: --force-queue") from exc
         if options["json"]:
             self.stdout.write(as_json(outcome.as_dict()))
         else:
