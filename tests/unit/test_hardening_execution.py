@@ -547,9 +547,7 @@ def test_another_base_exception_fails_the_task_and_neither_the_pool_nor_the_work
 
 
 @pytest.mark.parametrize(("limit", "reasons"), [(30, []), (None, ["error"])])
-def test_a_green_timeout_is_the_pools_where_a_limit_is_set_and_else_the_bodys_own(
-    limit, reasons, app
-) -> None:
+def test_a_green_timeout_is_the_pools_where_a_limit_is_set_else_the_bodys(limit, reasons, app) -> None:
     request = request_of(app, send(failing(app, gevent.Timeout(1), time_limit=limit)))
 
     with nullcontext() if reasons else pytest.raises(gevent.Timeout):
