@@ -24,8 +24,9 @@ def main() -> None:
     print(
         "Tasks a second of one worker, all late acks. plain: prefetch and connections as hardened has them;\n"
         "defaults: only late acks set (one run, gevent only). Alternating pairs, median (min to max).\n"
+        "cpu: processor time of the whole worker for a task, hardened / plain.\n"
         f"{'broker':<9} {'pool':<8} {'task':<12}{'plain':>9} {'hardened':>9}  {'hardened / plain':<32}"
-        f"{'defaults':>9}"
+        f"{'cpu':>8}{'defaults':>9}"
     )
     with RedisServer() as redis_server:
         for broker in ("redis", "rabbitmq"):
@@ -59,10 +60,11 @@ def _run(case: Case, broker_url: str, result_url: str, pairs: int) -> Outcome:
         if ratios
         else "-"
     )
+    cpu = f"{outcome.cpu_ratio:.3f}" if outcome.cpu_ratio else "-"
     problems = "; ".join(problem.splitlines()[0] for problem in outcome.problems)
     print(
         f"{case.broker:<9} {case.pool:<8} {case.task:<12}"
-        f"{plain:>9} {hardened:>9}  {ratio:<32}{defaults:>9}  {problems}".rstrip(),
+        f"{plain:>9} {hardened:>9}  {ratio:<32}{cpu:>8}{defaults:>9}  {problems}".rstrip(),
         flush=True,
     )
     return outcome

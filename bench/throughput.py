@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import redis
 from celery import Celery
 
@@ -82,11 +83,20 @@ class Outcome:
 
     case: Case
     rates: dict[str, list[float]] = field(default_factory=lambda: {variant: [] for variant in VARIANTS})
+    cpu: dict[str, list[float]] = field(default_factory=lambda: {variant: [] for variant in VARIANTS})
+    """Processor seconds of the worker and its children for a task: less noisy than its pace."""
+
     problems: list[str] = field(default_factory=list)
 
     @property
     def ratios(self) -> list[float]:
         return [h / p for h, p in zip(self.rates["hardened"], self.rates["plain"], strict=False)]
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        """Hardened / plain, of the medians."""
+        hardened, plain = self.cpu["hardened"], self.cpu["plain"]
+        return statistics.median(hardened) / statistics.median(plain) if hardened and plain else None
 
     def as_dict(self) -> dict[str, Any]:
         ratios = self.ratios
@@ -97,6 +107,10 @@ class Outcome:
             **{
                 f"{name}_per_second": [round(rate, 1) for rate in rates] for name, rates in self.rates.items()
             },
+            "cpu_microseconds_per_task": {
+                name: [round(seconds * 1e6) for seconds in used] for name, used in self.cpu.items()
+            },
+            "cpu_ratio": self.cpu_ratio and round(self.cpu_ratio, 4),
             "ratio_median": round(statistics.median(ratios), 4) if ratios else None,
             "ratio_min": round(min(ratios), 4) if ratios else None,
             "ratio_max": round(max(ratios), 4) if ratios else None,
@@ -112,12 +126,14 @@ def measure(case: Case, *, broker_url: str, result_url: str, pairs: int) -> Outc
         try:
             for number in range(pairs):
                 for variant in ("hardened", "plain") if number % 2 else ("plain", "hardened"):
-                    outcome.rates[variant].append(bench.rate(variant, LIMIT_SECONDS))
+                    rate, cpu = bench.run(variant, LIMIT_SECONDS)
+                    outcome.rates[variant].append(rate)
+                    outcome.cpu[variant].append(cpu)
         except (DidNotEnd, ProcessError) as exc:
             outcome.problems.append(str(exc))
         if case.green:
             try:
-                outcome.rates["defaults"].append(bench.rate("defaults", LIMIT_OF_DEFAULTS_SECONDS))
+                outcome.rates["defaults"].append(bench.run("defaults", LIMIT_OF_DEFAULTS_SECONDS)[0])
             except DidNotEnd as exc:
                 outcome.problems.append(str(exc))
                 outcome.rates["defaults"].append(exc.rate)
@@ -135,8 +151,8 @@ class _Bench:
     result_url: str
     directory: Path
 
-    def rate(self, variant: str, limit_seconds: float) -> float:
-        """Tasks a second of one worker that finds all messages there."""
+    def run(self, variant: str, limit_seconds: float) -> tuple[float, float]:
+        """Tasks a second, and processor seconds a task, of one worker that finds all messages there."""
         run = self.directory / "run"
         run.mkdir()
         try:
@@ -146,9 +162,11 @@ class _Bench:
             self._publish(first, last)
             with self._worker(env, run) as worker:
                 _wait_for(first, worker, LIMIT_SECONDS)
+                before = _cpu_seconds(worker)
                 if not _wait_for(last, worker, limit_seconds):
                     raise DidNotEnd(variant, self._done(), self.case, limit_seconds)
-            return self.case.messages / (float(_text(last)) - float(_text(first)))
+                used = _cpu_seconds(worker) - before
+            return self.case.messages / (float(_text(last)) - float(_text(first))), used / self.case.messages
         finally:
             shutil.rmtree(run)
 
@@ -209,6 +227,12 @@ class _Bench:
                 yield process
             finally:
                 process.kill()  # There is nothing left to end in good order.
+
+
+def _cpu_seconds(worker: ManagedProcess) -> float:
+    parent = psutil.Process(worker.pid)
+    times = [process.cpu_times() for process in (parent, *parent.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
 
 
 def _text(path: Path) -> str:
