@@ -18,11 +18,12 @@ class DlqConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from .checks import check_settings
+        from .checks import check_deployment, check_settings
         from .conf import dlq_settings
         from .ingest import ingest_duty
 
-        register(check_settings)
+        register(check_settings, "celery")
+        register(check_deployment, "celery", deploy=True)
         offer_sink("dlq.sink.DatabaseSink")
         offer_duty(
             Duty(name="dlq.ingest", every_seconds=dlq_settings().ingest_every_seconds, run=ingest_duty)

@@ -14,7 +14,7 @@ from hardening.core.findings import Finding, Level
 from .conf import read_dlq_settings
 from .sealing import problem_with_keys
 
-__all__ = ["KEYS_CODE", "UNENCRYPTED_CODE", "check_settings", "findings"]
+__all__ = ["KEYS_CODE", "UNENCRYPTED_CODE", "check_deployment", "check_settings", "findings"]
 
 KEYS_CODE = "CH021"
 UNENCRYPTED_CODE = "CH022"
@@ -51,8 +51,15 @@ def findings() -> list[Finding]:
 
 
 def check_settings(app_configs: Sequence[AppConfig] | None, **_kwargs: Any) -> list[CheckMessage]:
-    """The findings as messages of `manage.py check`."""
-    return [
-        _FORMS[finding.level](finding.what, hint=finding.remedy, obj=finding.where, id=f"dlq.{finding.code}")
-        for finding in findings()
-    ]
+    """The findings as messages of `manage.py check`, and of every command that runs the checks."""
+    return [_message(finding) for finding in findings() if finding.level > Level.INFO]
+
+
+def check_deployment(app_configs: Sequence[AppConfig] | None, **_kwargs: Any) -> list[CheckMessage]:
+    """What is worth knowing before a deployment, and too much at every command: `check --deploy`."""
+    return [_message(finding) for finding in findings() if finding.level <= Level.INFO]
+
+
+def _message(finding: Finding) -> CheckMessage:
+    form = _FORMS[finding.level]
+    return form(finding.what, hint=finding.remedy, obj=finding.where, id=f"dlq.{finding.code}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dlq.checks import check_settings, findings
+from dlq.checks import check_deployment, check_settings, findings
 from dlq.conf import dlq_settings, read_dlq_settings
 from hardening.core.findings import Level
 from hardening.core.settings import read_settings
@@ -108,9 +108,10 @@ def test_dlq_settings_follow_a_change_of_the_settings(settings) -> None:
 def test_without_a_key_the_check_says_that_bodies_are_in_clear(settings) -> None:
     settings.DLQ = {}
 
-    (message,) = check_settings(None)
+    (message,) = check_deployment(None)
 
     assert (message.id, message.level) == ("dlq.CH022", 20)
+    assert check_settings(None) == []  # Not at every command.
 
 
 @pytest.mark.parametrize("keys", [["no key", "hunter22"], "hunter22", [b"hunter22"]])
