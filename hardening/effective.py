@@ -58,10 +58,12 @@ def current_value(app: Celery, setting: str) -> Any:
 def write_value(app: Celery, row: Enforced) -> None:
     """Put a row's value in force."""
     name, _, key = row.setting.partition(".")
-    if key:
-        app.conf[name] = {**(app.conf.get(name) or {}), key: row.value}
-    else:
-        app.conf[name] = row.value
+    conf: Any = app.conf
+    value = {**(conf.get(name) or {}), key: row.value} if key else row.value
+    conf[name] = value
+    if conf.prefix and conf.get(name) != value:
+        # Celery 5.6 prefers the project's prefixed name, wherever it stands, to the plain one.
+        conf.maps[0][f"{conf.prefix}{name.upper() if conf.prefix.isupper() else name}"] = value
 
 
 def _read(conf: Mapping[str, Any], setting: str) -> Any:

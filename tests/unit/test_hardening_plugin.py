@@ -114,6 +114,22 @@ def test_config_from_object_after_hardening_is_judged_by_its_own_settings() -> N
     assert hardened(app).project["task_acks_late"] is False
 
 
+def test_options_of_the_project_with_a_prefix_are_joined_by_ours_and_not_hiding_them() -> None:
+    app = Celery("prefixed", set_as_current=False)
+    source = SimpleNamespace(
+        CELERY_BROKER_URL="redis://h/0", CELERY_BROKER_TRANSPORT_OPTIONS={"visibility_timeout": 60}
+    )
+    app.config_from_object(source, namespace="CELERY")
+
+    hardened(app)
+
+    assert app.conf.broker_transport_options == {
+        "visibility_timeout": 60,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    }
+
+
 def test_tasks_of_every_style_are_reached() -> None:
     app = hardened_app()
 
