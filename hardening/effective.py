@@ -10,7 +10,7 @@ from celery.utils.collections import ConfigurationView
 
 from .enforced import Enforced
 
-__all__ = ["MISSING", "current_value", "project_values", "transport_of", "write_value"]
+__all__ = ["MISSING", "current_value", "project_values", "set_value", "transport_of", "write_value"]
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "(not set)"})()
 
@@ -59,7 +59,12 @@ def write_value(app: Celery, row: Enforced) -> None:
     """Put a row's value in force."""
     name, _, key = row.setting.partition(".")
     conf: Any = app.conf
-    value = {**(conf.get(name) or {}), key: row.value} if key else row.value
+    set_value(app, name, {**(conf.get(name) or {}), key: row.value} if key else row.value)
+
+
+def set_value(app: Celery, name: str, value: Any) -> None:
+    """Put a setting in force, whatever the project wrote under its prefix."""
+    conf: Any = app.conf
     conf[name] = value
     if conf.prefix and conf.get(name) != value:
         # Celery 5.6 prefers the project's prefixed name, wherever it stands, to the plain one.

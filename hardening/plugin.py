@@ -12,7 +12,7 @@ from celery import Celery
 from celery.app.annotations import prepare, resolve_all
 
 from .conf import REPORT, HardeningSettings, load_settings
-from .effective import project_values, transport_of, write_value
+from .effective import project_values, set_value, transport_of, write_value
 from .enforced import Enforced, rows_for
 from .policy import UNSET, TaskPolicy, explicit_attribute, opt_out_reason, source_of
 from .private import celery_version
@@ -151,7 +151,7 @@ class _Annotation:
 def _annotate(app: Celery) -> None:
     present = app.conf.task_annotations
     if not _is_ours(present):
-        app.conf.task_annotations = [_Annotation(app, list(prepare(present)))]
+        set_value(app, "task_annotations", [_Annotation(app, list(prepare(present)))])
     app.__dict__.pop("annotations", None)  # A cached property: tasks bound from now on must see ours.
 
 

@@ -130,6 +130,21 @@ def test_options_of_the_project_with_a_prefix_are_joined_by_ours_and_not_hiding_
     }
 
 
+def test_annotations_of_the_project_with_a_prefix_are_applied_and_so_are_ours() -> None:
+    app = Celery("annotated", set_as_current=False)
+    source = SimpleNamespace(
+        CELERY_BROKER_URL="memory://", CELERY_TASK_ANNOTATIONS={"*": {"rate_limit": "7/m"}}
+    )
+    app.config_from_object(source, namespace="CELERY")
+    hardened(app)
+
+    @app.task(name="t", shared=False)
+    def t(): ...
+
+    assert app.tasks["t"].rate_limit == "7/m"
+    assert unreached(app) == ()
+
+
 def test_tasks_of_every_style_are_reached() -> None:
     app = hardened_app()
 
