@@ -28,7 +28,7 @@ class DlqSettings:
     encryption_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
     """Fernet keys for payloads at rest. The first encrypts, all decrypt; none: stored in clear."""
 
-    ingest_every_seconds: float = 5.0
+    ingest_every_seconds: float = 15.0
     """How often each worker looks for letters that were parked on the broker."""
 
     ingest_batch: int = 100
