@@ -210,7 +210,6 @@ class Keeper:
         """Put a letter together. `embedded` holds callbacks, errbacks, chain and chord."""
         headers = delivery.headers
         identity = identity_of(headers, task_id)
-        body = delivery.body
         return DeadLetter(
             delivery_key=identity.delivery_key,
             replay_number=identity.replay_number,
@@ -221,13 +220,7 @@ class Keeper:
             parent_id=_text(headers.get("parent_id")),
             reason=reason.value,
             attempts=tuple(attempts),
-            payload=Payload(
-                body=body.encode() if isinstance(body, str) else bytes(body),
-                content_type=delivery.content_type,
-                content_encoding=delivery.content_encoding,
-                headers=dict(headers),
-                properties=dict(delivery.properties),
-            ),
+            payload=_payload(delivery),
             failed_at=attempts[-1].failed_at or datetime.now(UTC),
             exchange=delivery.exchange,
             routing_key=delivery.routing_key,
@@ -309,6 +302,17 @@ def keeper_for(app: Celery) -> Keeper:
     return keeper
 
 
+def _payload(delivery: Delivery) -> Payload:
+    body = delivery.body
+    return Payload(
+        body=body.encode() if isinstance(body, str) else bytes(body),
+        content_type=delivery.content_type,
+        content_encoding=delivery.content_encoding,
+        headers=dict(delivery.headers),
+        properties=dict(delivery.properties),
+    )
+
+
 def _bare_letter(
     task: Any, task_id: str, delivery: Delivery, exc: BaseException, reason: Reason
 ) -> DeadLetter:
@@ -316,7 +320,6 @@ def _bare_letter(
     logger.error(
         "the letter of task %s[%s] is kept without its details", task.name, task_id, exc_info=sys.exc_info()
     )
-    body = delivery.body
     now = datetime.now(UTC)
     identity = identity_of(delivery.headers, task_id)
     return DeadLetter(
@@ -327,13 +330,7 @@ def _bare_letter(
         task_name=str(task.name),
         reason=reason.value,
         attempts=(Attempt(number=1, error_class=class_path(type(exc)), message="", failed_at=now),),
-        payload=Payload(
-            body=body.encode() if isinstance(body, str) else bytes(body),
-            content_type=delivery.content_type,
-            content_encoding=delivery.content_encoding,
-            headers=dict(delivery.headers),
-            properties=dict(delivery.properties),
-        ),
+        payload=_payload(delivery),
         failed_at=now,
         exchange=delivery.exchange,
         routing_key=delivery.routing_key,

@@ -68,7 +68,6 @@ class Execution:
     __slots__ = (
         "delivery",
         "ended_by",
-        "entered",
         "exhausted",
         "finished",
         "keeper",
@@ -87,7 +86,6 @@ class Execution:
         self.keeper = keeper
         self.request: Any = None
         self.started_at = time.time()
-        self.entered = False
         self.finished = False
         self.exhausted = False
         self.retry_sent = False
@@ -96,7 +94,6 @@ class Execution:
 
     def enter(self, request: Any) -> None:
         """The body is about to run."""
-        self.entered = True
         self.request = request
 
     def finish(self) -> None:
