@@ -1,0 +1,1 @@
+"""Exception -> permanent, transient or unknown, and the rule that says so."""
