@@ -15,6 +15,7 @@ from .models import DeadLetter
 from .present import attempts_not_kept, visible_payload
 from .reasons import explanation_of
 from .selection import Selection, parse_ids
+from .verdicts import judgement
 
 __all__ = [
     "add_filters",
@@ -44,6 +45,7 @@ def add_filters(parser: ArgumentParser, *, queue: str = "--queue", reason: str =
     parser.add_argument(queue, dest="from_queue", help="queue that the message came from")
     parser.add_argument(reason, dest="reason_code", help="reason code of the letter")
     parser.add_argument("--error-class", help="class of the error, with its module")
+    parser.add_argument("--verdict", help="verdict on the last error: permanent, transient or unknown")
 
 
 def add_selection(parser: ArgumentParser) -> None:
@@ -67,6 +69,7 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
         queue=options.get("from_queue"),
         reason=options.get("reason_code"),
         error_class=options.get("error_class"),
+        verdict=options.get("verdict"),
     )
 
 
@@ -118,6 +121,8 @@ def brief(letter: DeadLetter) -> dict[str, Any]:
         "task_id": letter.task_id,
         "queue": letter.queue,
         "error_class": letter.error_class,
+        "verdict": letter.verdict,
+        "rule": letter.rule,
         "failed_at": letter.failed_at.isoformat(),
         "replay_number": letter.replay_number,
         "captures": letter.captures,
@@ -166,6 +171,8 @@ def full(letter: DeadLetter) -> dict[str, Any]:
                 "error_class": attempt.error_class,
                 "message": attempt.message,
                 "traceback": attempt.traceback,
+                "verdict": attempt.verdict,
+                "rule": attempt.rule,
                 "worker": attempt.worker,
                 "started_at": attempt.started_at,
                 "failed_at": attempt.failed_at,
@@ -188,6 +195,8 @@ def full_text(shown: Mapping[str, Any]) -> str:
             lines.append(f"{name}: {value}")
     for attempt in shown["attempts"]:
         lines.append(f"attempt {attempt['number']}: {attempt['error_class']}: {attempt['message']}")
+        if judged := judgement(attempt["verdict"], attempt["rule"]):
+            lines.append(f"    {judged}")
         lines += [f"    {line}" for line in str(attempt["traceback"]).splitlines()]
     if shown["attempts_not_kept"]:
         lines.append(f"{shown['attempts_not_kept']} earlier attempts are not kept")

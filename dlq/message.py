@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from hardening.core.identity import ATTEMPTS_HEADER, KEY_HEADER, LETTER_HEADER, REPLAY_HEADER
+from hardening.core.identity import (
+    ATTEMPTS_HEADER,
+    DEPENDENCY_HEADER,
+    FIRST_HEADER,
+    KEY_HEADER,
+    LETTER_HEADER,
+    PARKED_HEADER,
+    REPLAY_HEADER,
+)
 from hardening.core.letter import DeadLetter as LetterRecord
 
 from .errors import NoDestination
@@ -15,9 +23,12 @@ from .text import whole_number
 
 __all__ = ["Destination", "ReplayMessage", "destination_of", "headers_for_replay", "properties_for_replay"]
 
-# Of the life that ended: when it should have run, how often it failed, where it was dead-lettered.
+# Of the life that ended: when it began, how often and at what it failed, where it was dead-lettered.
 _LEFT_BEHIND = frozenset(
-    {ATTEMPTS_HEADER, "compression", "redelivered", "x-delivery-count", "x-acquired-count"}
+    {
+        *(ATTEMPTS_HEADER, FIRST_HEADER, DEPENDENCY_HEADER, PARKED_HEADER),
+        *("compression", "redelivered", "x-delivery-count", "x-acquired-count"),
+    }
 )
 # What AMQP has room for.
 _MOST_PRIORITY = 255

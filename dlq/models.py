@@ -17,10 +17,12 @@ from .conf import dlq_settings
 from .errors import CannotUnseal
 from .sealing import unseal
 from .states import CLOSED, LIVE, State, sources_of
+from .verdicts import judgement
 
-__all__ = ["NAME_LENGTH", "Attempt", "DeadLetter", "DeadLetterQuerySet"]
+__all__ = ["NAME_LENGTH", "VERDICT_LENGTH", "Attempt", "DeadLetter", "DeadLetterQuerySet"]
 
 NAME_LENGTH = 255
+VERDICT_LENGTH = 16
 _SHORT = 64
 _STATE_LABELS = [
     (State.OPEN.value, _("open")),
@@ -145,6 +147,9 @@ class DeadLetter(models.Model):
 
     error_class = models.CharField(_("error class"), max_length=NAME_LENGTH, blank=True)
     error_message = models.TextField(_("error message"), blank=True)
+    # Of the last attempt. Defaults of the database: processes of the version before still write rows.
+    verdict = models.CharField(_("verdict"), max_length=VERDICT_LENGTH, blank=True, default="", db_default="")
+    rule = models.CharField(_("rule"), max_length=NAME_LENGTH, blank=True, default="", db_default="")
     queue = models.CharField(_("queue"), max_length=NAME_LENGTH, blank=True)
     exchange = models.CharField(_("exchange"), max_length=NAME_LENGTH, blank=True)
     routing_key = models.CharField(_("routing key"), max_length=NAME_LENGTH, blank=True)
@@ -234,6 +239,12 @@ class DeadLetter(models.Model):
             models.Index(fields=("queue", "failed_at"), name="dlq_queue_failed"),
             models.Index(fields=("error_class", "failed_at"), name="dlq_error_failed"),
             models.Index(fields=("reason", "failed_at"), name="dlq_reason_failed"),
+            models.Index(fields=("verdict", "failed_at"), name="dlq_verdict_failed"),
+            # All that the page of unclassified errors groups: InnoDB takes far too long to look up each row.
+            models.Index(
+                fields=("verdict", "state", "error_class", "task_name", "first_seen_at", "failed_at"),
+                name="dlq_unclassified",
+            ),
             models.Index(fields=("body_digest",), name="dlq_digest"),
             models.Index(fields=("task_id",), name="dlq_task_id"),
             models.Index(fields=("root_id",), name="dlq_root_id"),
@@ -272,6 +283,8 @@ class Attempt(models.Model):
     error_class = models.CharField(_("error class"), max_length=NAME_LENGTH, blank=True)
     message = models.TextField(_("message"), blank=True)
     traceback = models.TextField(_("traceback"), blank=True)
+    verdict = models.CharField(_("verdict"), max_length=VERDICT_LENGTH, blank=True, default="", db_default="")
+    rule = models.CharField(_("rule"), max_length=NAME_LENGTH, blank=True, default="", db_default="")
     worker = models.CharField(_("worker"), max_length=NAME_LENGTH, blank=True)
     started_at = models.DateTimeField(_("started"), null=True, blank=True)
     failed_at = models.DateTimeField(_("failed"), null=True, blank=True)
@@ -287,6 +300,11 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number}: {self.error_class}"
+
+    @property
+    def judgement(self) -> str:
+        """What was said of its error, and by which rule; empty where nobody judged."""
+        return judgement(self.verdict, self.rule)
 
     @property
     def ran_for_seconds(self) -> float | None:

@@ -48,9 +48,9 @@ from kombu.exceptions import KombuError
 
 from hardening.core.apps import NoCeleryApp, celery_app
 from hardening.core.broker import confirming_connection, publish_raw
+from hardening.core.connection import own_connection
 
 from .conf import database_alias, dlq_settings
-from .connection import own_connection
 from .errors import BrokerUnreachable, CannotUnseal, NoDestination, UnknownQueue
 from .lookup import letters_of, states_of, unique_ids
 from .message import Destination, destination_of, headers_for_replay, properties_for_replay

@@ -19,10 +19,12 @@ from hardening.core.identity import replay_task_id
 from hardening.core.letter import Attempt as AttemptRecord
 from hardening.core.letter import DeadLetter as LetterRecord
 from hardening.core.letter import dump_letter
+from hardening.core.reasons import Reason
 
-from .models import NAME_LENGTH, Attempt, DeadLetter
+from .models import NAME_LENGTH, VERDICT_LENGTH, Attempt, DeadLetter
 from .sealing import seal
 from .text import clean, clip, fit_integer, whole_number
+from .verdicts import UNKNOWN
 
 __all__ = ["attempt_rows", "body_digest", "letter_row", "task_id_of_replay"]
 
@@ -76,6 +78,8 @@ def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) ->
         reason=clip(letter.reason, 64),
         error_class=clip(last.error_class, NAME_LENGTH) if last else "",
         error_message=clean(str(last.message)) if last else "",
+        verdict=_verdict(letter.reason, last),
+        rule=clip(last.rule, NAME_LENGTH) if last else "",
         queue=clip(letter.queue, NAME_LENGTH),
         exchange=clip(letter.exchange, NAME_LENGTH),
         routing_key=clip(letter.routing_key, NAME_LENGTH),
@@ -116,12 +120,21 @@ def attempt_rows(attempts: Iterable[AttemptRecord], *, letter_id: UUID) -> list[
             error_class=clip(attempt.error_class, NAME_LENGTH),
             message=clean(str(attempt.message)),
             traceback=clean(str(attempt.traceback)),
+            verdict=clip(attempt.verdict, VERDICT_LENGTH),
+            rule=clip(attempt.rule, NAME_LENGTH),
             worker=clip(attempt.worker, NAME_LENGTH),
             started_at=_moment(attempt.started_at),
             failed_at=_moment(attempt.failed_at),
         )
         for number, attempt in sorted(chosen.items())
     ]
+
+
+def _verdict(reason: object, last: AttemptRecord | None) -> str:
+    # The reason says it too: whoever looks for errors without a rule asks one column.
+    if str(reason) == Reason.UNCLASSIFIED:
+        return UNKNOWN
+    return clip(last.verdict, VERDICT_LENGTH) if last else ""
 
 
 def _names(values: Iterable[object]) -> list[str]:

@@ -22,6 +22,7 @@ class Selection:
     queue: str | None = None
     reason: str | None = None
     error_class: str | None = None
+    verdict: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -40,6 +41,7 @@ class Selection:
             "queue": self.queue,
             "reason": self.reason,
             "error_class": self.error_class,
+            "verdict": self.verdict,
         }
         return {name: value for name, value in given.items() if value is not None}
 

@@ -32,6 +32,7 @@ from django.db import (
 )
 from django.utils import timezone
 
+from hardening.core.connection import drop_connection, own_connection
 from hardening.core.errors import SinkUnavailable
 from hardening.core.letter import Attempt as AttemptRecord
 from hardening.core.letter import DeadLetter as LetterRecord
@@ -39,7 +40,6 @@ from hardening.core.letter import Payload
 from hardening.core.parking import LetterRefused
 
 from .conf import database_alias, dlq_settings
-from .connection import drop_connection, own_connection
 from .errors import CannotSeal
 from .models import Attempt, DeadLetter
 from .rows import attempt_rows, body_digest, letter_row
@@ -58,7 +58,7 @@ class DatabaseSink:
     """Keeps dead letters in the database of DLQ["DATABASE"].
 
     Safe in prefork children, threads and greenlets: it holds no state but its alias. Commits on its
-    own even when the caller is in an open or broken transaction (see `dlq.connection`).
+    own even when the caller is in an open or broken transaction (see `hardening.core.connection`).
     """
 
     def __init__(self, *, database: str | None = None) -> None:

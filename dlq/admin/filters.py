@@ -15,7 +15,15 @@ from django.utils.translation import gettext_lazy as _
 
 from dlq.reasons import label_of
 
-__all__ = ["AgeFilter", "ErrorClassFilter", "QueueFilter", "ReasonFilter", "TaskFilter", "distinct_values"]
+__all__ = [
+    "AgeFilter",
+    "ErrorClassFilter",
+    "QueueFilter",
+    "ReasonFilter",
+    "TaskFilter",
+    "VerdictFilter",
+    "distinct_values",
+]
 
 _MOST_CHOICES = 50
 
@@ -70,6 +78,11 @@ class ReasonFilter(_IndexedValuesFilter):
 
     def label(self, value: str) -> str | Promise:
         return label_of(value)
+
+
+class VerdictFilter(_IndexedValuesFilter):
+    title = _("verdict")
+    parameter_name = "verdict"
 
 
 class AgeFilter(admin.SimpleListFilter):

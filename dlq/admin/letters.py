@@ -23,9 +23,10 @@ from dlq.models import DeadLetter, DeadLetterQuerySet
 from dlq.present import attempts_not_kept, visible_payload
 from dlq.reasons import explanation_of, label_of
 
-from .filters import AgeFilter, ErrorClassFilter, QueueFilter, ReasonFilter, TaskFilter
+from .filters import AgeFilter, ErrorClassFilter, QueueFilter, ReasonFilter, TaskFilter, VerdictFilter
 from .operations import DISCARD, OPERATIONS, REPLAY, Operation, confirm_or_perform
 from .paging import BoundedPaginator
+from .unclassified import unclassified_page
 
 _LATER = frozenset(
     {"claimed_at", "claimed_by", "replayed_at", "replay_error", "closed_at", "closed_by", "discard_reason"}
@@ -56,7 +57,7 @@ class DeadLetterAdmin(_ModelAdmin):
 
     list_display = ("state", "reason_text", "task_name", "queue", "error_name", "age", "replay")
     list_display_links = ("task_name",)
-    list_filter = ("state", ReasonFilter, TaskFilter, QueueFilter, ErrorClassFilter, AgeFilter)
+    list_filter = ("state", ReasonFilter, VerdictFilter, TaskFilter, QueueFilter, ErrorClassFilter, AgeFilter)
     search_fields = ("=task_id", "=delivery_key", "=root_id")
     search_help_text = _("A whole task id, delivery key, root id or letter id.")
     list_per_page = 50
@@ -237,7 +238,16 @@ class DeadLetterAdmin(_ModelAdmin):
             )
             for operation in OPERATIONS.values()
         ]
-        return [*views, *super().get_urls()]
+        unclassified = path(
+            "unclassified/",
+            self.admin_site.admin_view(self.unclassified_view),
+            name="dlq_deadletter_unclassified",
+        )
+        return [*views, unclassified, *super().get_urls()]
+
+    def unclassified_view(self, request: HttpRequest) -> HttpResponse:
+        """The error classes that no rule knows."""
+        return unclassified_page(self, request)
 
     def _view_of(self, operation: Operation) -> Any:
         def view(request: HttpRequest, letter_id: UUID) -> HttpResponse:

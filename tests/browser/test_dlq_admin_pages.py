@@ -1,4 +1,4 @@
-"""The admin of dead letters in a real browser: list, detail, and a replay through the confirm page."""
+"""The admin of dead letters in a real browser: list, detail, replay, discard, unclassified errors."""
 
 from __future__ import annotations
 
@@ -149,3 +149,42 @@ def test_a_user_who_may_only_view_sees_no_action(live_server, browser, letters) 
     assert "Hidden: seeing the payload needs" in browser.find_element(By.ID, "content").text
     for name in ("replay", "discard"):
         assert browser.find_elements(By.CSS_SELECTOR, f'a[href*="/{name}/"]') == []
+
+
+def test_unclassified_errors_are_read_without_javascript_in_light_and_dark(
+    live_server, browser, letters
+) -> None:
+    hostile = 'x"><script>document.title = "broken"</script>'
+    for error_class, task in (
+        ("acme.client.Busy", "shop.tasks.charge"),
+        ("acme.client.Busy", "mail.tasks.send"),
+        (hostile, "shop.tasks.charge"),
+    ):
+        failed = attempt(1, error_class=error_class, verdict="unknown")
+        DatabaseSink().keep(
+            letter(task_name=task, reason="unclassified", attempts=(failed,), failed_at=timezone.now())
+        )
+    log_in(browser, live_server.url, "view_deadletter")
+    browser.find_element(By.CSS_SELECTOR, '.object-tools a[href$="/unclassified/"]').click()
+    browser.find_element(By.TAG_NAME, "summary").click()
+    colours = set()
+    for theme in ("light", "dark"):
+        browser.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        )
+        snippet = browser.find_element(By.ID, "dlq-snippet")
+        colours |= {snippet.value_of_css_property(name) for name in ("color", "background-color")}
+        picture(browser, f"unclassified_{theme}")
+    assert len(colours) == 4
+
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.refresh()
+    browser.find_element(By.TAG_NAME, "summary").click()
+
+    shown = browser.find_element(By.ID, "content").text
+    assert browser.title != "broken"
+    assert shown.count('"acme.client.Busy": "transient"') == 2
+    assert "manage.py hardening_explain acme.client.Busy" in shown
+    assert hostile in shown
+    browser.find_element(By.LINK_TEXT, "2 letters").click()
+    assert "2 dead letters" in browser.find_element(By.ID, "content").text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,11 +12,13 @@ from django.db import DatabaseError, OperationalError, connections, transaction
 from django.utils import timezone
 
 from dlq import sink as sink_module
+from dlq import unclassified as unclassified_module
 from dlq.conf import dlq_settings
 from dlq.discard import discard
 from dlq.models import Attempt, DeadLetter
 from dlq.rows import letter_row
 from dlq.sink import DatabaseSink
+from dlq.unclassified import unclassified
 from hardening.core.errors import SinkUnavailable
 from hardening.core.letter import Canvas, Payload
 from hardening.core.letter import DeadLetter as LetterRecord
@@ -24,7 +26,7 @@ from hardening.core.parking import LetterRefused
 from hardening.core.sink import DeadLetterSink
 from tests.helpers.databases import database_from_url
 from tests.helpers.dlq_databases import KINDS, database_alias_for, letters_in
-from tests.helpers.dlq_letters import attempt, letter
+from tests.helpers.dlq_letters import FAILED_AT, attempt, letter
 
 
 @pytest.fixture(params=KINDS)
@@ -126,6 +128,7 @@ def test_no_text_or_number_makes_a_letter_unstorable(alias) -> None:
         versions={hostile: hostile},
         attempts=(
             attempt(-5, message=hostile, traceback=hostile, error_class=hostile, started_at=None),
+            attempt(-4, verdict=hostile, rule=hostile),
             attempt(-5),
         ),
     )
@@ -137,10 +140,92 @@ def test_no_text_or_number_makes_a_letter_unstorable(alias) -> None:
     assert row.record().payload.body == record.payload.body
 
 
+def test_the_widest_names_fit_every_index(alias) -> None:
+    # Four bytes a character, and nothing that a database could compress.
+    wide = "".join(chr(0x20000 + 37 * number) for number in range(300))
+
+    DatabaseSink().keep(
+        letter(task_name=wide, queue=wide, attempts=(attempt(error_class=wide, verdict=wide, rule=wide),))
+    )
+
+    row = DeadLetter.objects.get()
+    assert (row.error_class, row.task_name, row.rule) == (wide[:255],) * 3
+
+
 def test_a_letter_without_attempts_is_kept(alias) -> None:
     DatabaseSink().keep(letter(attempts=()))
 
     assert DeadLetter.objects.get().error_class == ""
+
+
+def test_verdict_and_rule_are_kept_of_each_attempt_and_in_the_letter_those_of_the_last(alias) -> None:
+    DatabaseSink().keep(
+        letter(
+            attempts=(
+                attempt(1, verdict="transient", rule="http.status 503"),
+                attempt(2),
+                attempt(3, verdict="permanent", rule="raised"),
+            )
+        )
+    )
+
+    row = DeadLetter.objects.get()
+    assert (row.verdict, row.rule) == ("permanent", "raised")
+    assert list(row.attempts.order_by("number").values_list("verdict", "rule")) == [
+        ("transient", "http.status 503"),
+        ("", ""),
+        ("permanent", "raised"),
+    ]
+
+
+def test_a_letter_that_nobody_judged_has_no_verdict(alias) -> None:
+    DatabaseSink().keep(letter(task_id="unjudged"))
+    DatabaseSink().keep(letter(task_id="bare", attempts=()))
+
+    assert set(DeadLetter.objects.values_list("verdict", "rule")) == {("", "")}
+
+
+def test_an_unclassified_letter_is_unknown_also_where_its_attempt_does_not_say_so(alias) -> None:
+    for attempts in ((), (attempt(1),), (attempt(1, verdict="transient"),)):
+        DatabaseSink().keep(letter(reason="unclassified", attempts=attempts))
+
+    assert list(DeadLetter.objects.values_list("verdict", flat=True)) == ["unknown"] * 3
+
+
+def test_unclassified_errors_are_grouped_by_class(alias) -> None:
+    moments = [FAILED_AT + timedelta(hours=hour) for hour in range(3)]
+    for moment, task in zip(moments, ("a", "b", "b"), strict=True):
+        keep_unknown("acme.Busy", task_name=task, failed_at=moment, started_at=moment)
+    keep_unknown("acme.Odd")
+    keep_unknown("acme.Known", verdict="transient")
+    keep_unknown("")
+    keep_unknown("acme.Gone")
+    discard(
+        DeadLetter.objects.filter(error_class="acme.Gone").values_list("pk", flat=True), by="t", reason=""
+    )
+
+    found = unclassified()
+
+    assert [(each.error_class, each.letters) for each in found.classes] == [("acme.Busy", 3), ("acme.Odd", 1)]
+    busy = found.classes[0]
+    assert (busy.tasks, busy.more_tasks) == (("b", "a"), 0)
+    assert (busy.first_seen_at, busy.last_failed_at) == (moments[0], moments[2])
+    assert not found.more
+
+
+def test_classes_and_tasks_of_unclassified_errors_are_bounded_and_the_others_told(alias, monkeypatch) -> None:
+    monkeypatch.setattr(unclassified_module, "MOST_CLASSES", 2)
+    monkeypatch.setattr(unclassified_module, "MOST_TASKS", 2)
+    for number in range(4):
+        keep_unknown("acme.Busy", task_name=f"task{number}")
+    for error_class in ("acme.B", "acme.A"):
+        keep_unknown(error_class)
+
+    found = unclassified()
+
+    assert [each.error_class for each in found.classes] == ["acme.Busy", "acme.A"]
+    assert (found.classes[0].tasks, found.classes[0].more_tasks) == (("task0", "task1"), 2)
+    assert found.more
 
 
 def test_a_letter_kept_in_a_broken_transaction_is_committed_on_its_own(alias) -> None:
@@ -309,6 +394,7 @@ ODD: list[dict[str, Any]] = [
     {"argument_names": (1, None), "versions": ["celery"]},
     {"failed_at": datetime.min, "attempts": (attempt(1, started_at=datetime.max, failed_at=odd["word"]),)},
     {"attempts": (attempt(odd["word"], error_class=None, message=5, traceback=None, worker=3),)},
+    {"attempts": (attempt(1, verdict=None, rule=["a"]), attempt(2, verdict=5, rule=odd))},
     {
         "payload": Payload(
             body=b"",
@@ -397,6 +483,11 @@ def test_a_letter_larger_than_a_packet_of_the_server_is_refused_and_others_are_k
     DatabaseSink().keep(letter(task_id="after"))
 
     assert set(DeadLetter.objects.values_list("task_id", flat=True)) == {"before", "after"}
+
+
+def keep_unknown(error_class: str, *, verdict: str = "unknown", started_at=FAILED_AT, **fields) -> None:
+    failed = attempt(1, error_class=error_class, verdict=verdict, started_at=started_at)
+    DatabaseSink().keep(letter(attempts=(failed,), **fields))
 
 
 def _rename(old: str, new: str, alias: str) -> None:

@@ -21,7 +21,7 @@ _migrated: set[tuple[str, str]] = set()
 @contextmanager
 def letters_in(kind: str, request: pytest.FixtureRequest, directory: Path) -> Iterator[str]:
     """An empty database of this kind with dlq's tables; yields its alias, which DLQ["DATABASE"] names."""
-    url = _url(kind, request, directory)
+    url = database_url(kind, request, directory)
     alias = f"dlq_{kind}"
     entry = database_from_url(url)
     if kind == "sqlite":
@@ -50,7 +50,8 @@ def database_alias_for(alias: str, entry: dict[str, Any]) -> Iterator[None]:
         del settings.DATABASES[alias]
 
 
-def _url(kind: str, request: pytest.FixtureRequest, directory: Path) -> str:
+def database_url(kind: str, request: pytest.FixtureRequest, directory: Path) -> str:
+    """The URL of a database of this kind; of a server it is the run's one database."""
     if kind == "sqlite":
         return f"sqlite:///{directory / 'letters.sqlite3'}"
     if kind == "mariadb":

@@ -411,17 +411,49 @@ def test_search_finds_whole_ids_only(client, user_with, field) -> None:
         ("task_name=other.task", 1),
         ("queue=", 1),
         ("error_class=shop.errors.CardDeclined", 2),
+        ("verdict=transient", 1),
+        ("verdict=", 1),
+        ("verdict=unknown", 0),
         ("age=hour", 1),
         ("age=over_week", 1),
     ],
 )
 def test_filters(client, user_with, query, count) -> None:
     kept(reason="time_limit", task_name="other.task", queue="", failed_at=timezone.now() - timedelta(days=8))
-    kept()
+    kept(attempts=(attempt(1, verdict="transient", rule="http.status 503"),))
     user_with(VIEW)
 
     assert page(client, f"{LIST}?{query}").count('class="action-checkbox"') in (0, count)
     assert len(re.findall(r'<th class="field-task_name">', page(client, f"{LIST}?{query}"))) == count
+
+
+def test_filters_offer_every_reason_and_verdict_that_there_is(client, user_with) -> None:
+    kept(reason="max_age", attempts=(attempt(1, verdict="transient"),))
+    kept(reason="unclassified")
+    user_with(VIEW)
+
+    text = page(client, LIST)
+
+    for choice in ("reason=max_age", "reason=unclassified", "verdict=transient", "verdict=unknown"):
+        assert f'href="?{choice}"' in text
+
+
+def test_each_attempt_is_shown_with_its_verdict_and_rule(client, user_with) -> None:
+    row = kept(
+        attempts=(
+            attempt(1, verdict="transient", rule="http.status 503"),
+            attempt(2, verdict="unknown"),
+            attempt(3),
+            attempt(4, verdict="<i>", rule="<b>"),
+        )
+    )
+    user_with(VIEW)
+
+    text = page(client, detail(row))
+
+    assert text.index("<p>unknown</p>") < text.index("<p>transient by http.status 503</p>")
+    assert "<p>&lt;i&gt; by &lt;b&gt;</p>" in text
+    assert " by " not in text.partition("Attempt 3")[2].partition("Attempt 2")[0]
 
 
 def test_distinct_values_come_by_seeks_and_are_bounded(django_assert_num_queries) -> None:
@@ -499,7 +531,9 @@ def test_the_list_still_answers_the_questions_of_its_own_links(client, user_with
     assert client.get(f"{LIST}?{query}").status_code == 200
 
 
-@pytest.mark.parametrize("field", ["task_name", "queue", "error_class", "reason", "age", "state__exact"])
+@pytest.mark.parametrize(
+    "field", ["task_name", "queue", "error_class", "reason", "verdict", "age", "state__exact"]
+)
 def test_a_nul_in_a_filter_is_refused_before_a_database_sees_it(client, user_with, field) -> None:
     kept()
     user_with(VIEW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from io import StringIO
 from uuid import uuid4
@@ -59,13 +60,19 @@ def kept(**fields) -> DeadLetter:
         (("--queue", "slow"), 1),
         (("--reason", "time_limit"), 1),
         (("--error-class", "shop.errors.CardDeclined"), 2),
+        (("--verdict", "transient"), 1),
         (("--task", "other.task", "--queue", "payments"), 0),
         (("--limit", "1"), 1),
     ],
 )
 def test_list_shows_what_the_filters_allow(options, count) -> None:
     kept()
-    row = kept(task_name="other.task", queue="slow", reason="time_limit")
+    row = kept(
+        task_name="other.task",
+        queue="slow",
+        reason="time_limit",
+        attempts=(attempt(1, verdict="transient", rule="celery.time_limit"),),
+    )
 
     assert len(run_json("dlq_list", *options)) == count
     assert (str(row.pk) in run("dlq_list", *options)) == (
@@ -89,6 +96,42 @@ def test_show_prints_everything_but_the_secrets() -> None:
         assert "declined at attempt 1" in output
         assert "hunter22" not in output
         assert "4111111111111111" not in output
+
+
+def test_show_prints_the_verdict_and_rule_of_each_attempt() -> None:
+    row = kept(attempts=(attempt(1, verdict="transient", rule="http.status 503"), attempt(2)))
+
+    text, shown = run("dlq_show", str(row.pk)), run_json("dlq_show", str(row.pk))
+
+    assert "declined at attempt 1\n    transient by http.status 503\n" in text
+    assert text.count(" by http.status") == 1
+    assert [(a["verdict"], a["rule"]) for a in shown["attempts"]] == [
+        ("", ""),
+        ("transient", "http.status 503"),
+    ]
+
+
+def test_unclassified_errors_are_listed_with_settings_that_name_them() -> None:
+    for error_class in ("acme.client.Busy", "acme.client.Busy", "\x1b[2Jevil"):
+        kept(reason="unclassified", attempts=(attempt(1, error_class=error_class, verdict="unknown"),))
+    kept(attempts=(attempt(1, error_class="acme.Known", verdict="transient"),))
+
+    text, found = run("dlq_unclassified"), run_json("dlq_unclassified")
+
+    assert text.startswith("2 letters  2026-03-01T12:00:00+00:00")
+    assert '"acme.client.Busy": "transient"' in text
+    assert "acme.Known" not in text
+    assert "\x1b" not in text
+    assert [(each["error_class"], each["letters"], each["tasks"]) for each in found["classes"]] == [
+        ("acme.client.Busy", 2, ["shop.tasks.charge"]),
+        ("\x1b[2Jevil", 1, ["shop.tasks.charge"]),
+    ]
+    assert found["classes"][0]["explain"] == "manage.py hardening_explain acme.client.Busy"
+    ast.parse(found["snippet"])
+
+
+def test_without_unclassified_errors_there_is_no_snippet_to_paste() -> None:
+    assert run("dlq_unclassified") == ""
 
 
 def test_replay_sends_the_given_letters(app) -> None:
@@ -238,6 +281,7 @@ def test_letters_are_within_reach_while_a_system_check_fails(app, settings) -> N
 
     for name, *arguments in (
         ("dlq_list",),
+        ("dlq_unclassified",),
         ("dlq_show", str(row.pk)),
         ("dlq_replay", str(row.pk)),
         ("dlq_discard", str(row.pk)),

@@ -22,8 +22,11 @@ from dlq.sink import DatabaseSink
 from hardening.core.broker import confirming_connection, publish_raw
 from hardening.core.identity import (
     ATTEMPTS_HEADER,
+    DEPENDENCY_HEADER,
+    FIRST_HEADER,
     KEY_HEADER,
     LETTER_HEADER,
+    PARKED_HEADER,
     REPLAY_HEADER,
     identity_of,
     replay_task_id,
@@ -112,6 +115,9 @@ def test_headers_are_as_they_were_except_for_the_new_identity(app, messages) -> 
         "x-last-death-reason": "rejected",
         "x-delivery-count": 7,
         ATTEMPTS_HEADER: "[]",
+        FIRST_HEADER: 1_767_225_600.5,
+        DEPENDENCY_HEADER: "stripe",
+        PARKED_HEADER: 7,
         "redelivered": True,
     }
     reset = {"retries": 3, "eta": "2026-03-01T10:00:00", "expires": "2026-03-01T10:00:00"}

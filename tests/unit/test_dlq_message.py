@@ -1,11 +1,14 @@
-"""Where a replay goes to."""
+"""Where a replay goes to, and what of its old life stays behind."""
 
 from __future__ import annotations
+
+from uuid import uuid4
 
 import pytest
 
 from dlq.errors import NoDestination
-from dlq.message import Destination, destination_of
+from dlq.message import Destination, destination_of, headers_for_replay
+from hardening.core.identity import ATTEMPTS_HEADER, DEPENDENCY_HEADER, FIRST_HEADER, PARKED_HEADER
 from hardening.core.letter import Payload
 from tests.helpers.dlq_letters import letter
 
@@ -35,3 +38,19 @@ def test_an_entry_that_was_no_letter_has_no_way_back_but_can_be_sent_to_a_named_
     with pytest.raises(NoDestination, match="name a queue"):
         destination_of(unreadable, queue=None)
     assert destination_of(unreadable, queue="q").routing_key == "q"
+
+
+def test_a_replay_is_a_new_life_without_the_age_attempts_and_outages_of_the_old_one() -> None:
+    old_life = {
+        FIRST_HEADER: 1_767_225_600.5,
+        ATTEMPTS_HEADER: "[]",
+        DEPENDENCY_HEADER: "stripe",
+        PARKED_HEADER: 7,
+    }
+
+    headers = headers_for_replay(
+        letter(headers={**old_life, "tenant": "acme"}), letter_id=uuid4(), task_id="new"
+    )
+
+    assert headers.keys().isdisjoint(old_life)
+    assert (headers["tenant"], headers["retries"]) == ("acme", 0)
