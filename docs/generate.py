@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlq.conf import DlqSettings
+from docs import classification, retry_policy
 from hardening.conf import HardeningSettings
 from hardening.core.reasons import Reason
 from hardening.enforced import ENFORCED, Enforced
@@ -19,7 +20,13 @@ HEAD = "<!-- Written by `python -m docs.generate`; edit the code instead. -->\n"
 
 def pages() -> dict[str, str]:
     """The generated pages by file name."""
-    return {"settings.md": _settings(), "enforced.md": _enforced(), "reasons.md": _reasons()}
+    return {
+        "settings.md": _settings(),
+        "enforced.md": _enforced(),
+        "reasons.md": _reasons(),
+        "classification.md": classification.page(HEAD),
+        "retry-policy.md": retry_policy.page(HEAD),
+    }
 
 
 def _settings() -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.apps import AppConfig
+
+from .core.identity import FIRST_HEADER
 
 
 class HardeningConfig(AppConfig):
@@ -15,14 +18,23 @@ class HardeningConfig(AppConfig):
 
     def ready(self) -> None:
         """Harden the Celery apps that exist and those to come; guard every worker's start."""
-        from celery.signals import celeryd_after_setup, worker_init
+        from celery.signals import before_task_publish, celeryd_after_setup, worker_init
 
         from . import checks  # noqa: F401  (registers itself)
+        from .conf import REPORT, load_settings
         from .plugin import harden_every_app
 
         harden_every_app()
+        if load_settings()[0].mode != REPORT:
+            before_task_publish.connect(_note_first_publish, weak=False, dispatch_uid="hardening.first")
         worker_init.connect(_open_gate, weak=False, dispatch_uid="hardening.gate")
         celeryd_after_setup.connect(_redact_logs, weak=False, dispatch_uid="hardening.logs")
+
+
+def _note_first_publish(headers: dict[str, Any] | None = None, **_: Any) -> None:
+    """The age of the work counts from here. Without it, as from other producers, from its first start."""
+    if headers is not None:
+        headers.setdefault(FIRST_HEADER, time.time())
 
 
 def _open_gate(**kwargs: Any) -> None:

@@ -16,7 +16,9 @@ from .enforced import Enforced
 from .plugin import Hardened, hardened, policies_of, unreached
 from .policy import TaskPolicy
 from .private import version_findings
+from .retries.options import options_of
 from .saturation import green_prefetch
+from .store import chosen_store
 
 __all__ = ["audit", "audit_prefetch"]
 
@@ -37,12 +39,15 @@ def audit(app: Celery, *, pool_is_known: bool = False) -> list[Finding]:
             findings += _setting_findings(app, state, row)
     for policy in policies_of(app):
         findings += _task_findings(policy, tasks[policy.name], state)
+        # A retry option that cannot be read would leave the task with a policy that nobody chose.
+        findings += options_of(tasks[policy.name]).findings
     if not state.reporting:
         findings += [_unreached(name) for name in unreached(app)]
     if app.conf.task_time_limit is None and app.conf.task_soft_time_limit is None:
         # Celery 5.6 puts these on the pool, not on the tasks.
         findings += _limit_findings(tasks)
     findings += _sink_findings(app, settings)
+    findings += _store_findings(app, settings)
     return findings
 
 
@@ -161,6 +166,22 @@ def _sink_findings(app: Celery, settings: HardeningSettings) -> list[Finding]:
             remedy='Add "dlq" to INSTALLED_APPS, to see them in the admin and replay them.',
         )
     ]
+
+
+def _store_findings(app: Celery, settings: HardeningSettings) -> list[Finding]:
+    try:
+        chosen_store(app, settings)
+    except BackendError as exc:
+        return [
+            Finding(
+                code="CH015",
+                level=Level.ERROR,
+                what=f"the store of shared state cannot be used: {exc}",
+                where='settings.HARDENING["STORE"]',
+                remedy='Name one, as in {"BACKEND": "hardening.stores.redis.RedisStore"}, or remove the key.',
+            )
+        ]
+    return []
 
 
 def audit_prefetch(

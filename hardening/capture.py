@@ -8,16 +8,16 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from celery import Celery
 from celery.exceptions import Ignore
 
+from .classification.current import project_classifier
 from .conf import HardeningSettings, load_settings
 from .core.identity import ATTEMPTS_HEADER, identity_of
 from .core.letter import Attempt, Canvas, DeadLetter, Payload, dump_letter, load_letter
@@ -38,9 +38,8 @@ DELIVERY = "hardening_delivery"
 `properties`, because a request's other unknown keys would travel on in the headers of a retry."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Delivery:
-    """The message as delivered. Pickled with each task: references to what is pickled anyway.
+class Delivery(NamedTuple):
+    """The message as delivered. Pickled with each task, as a tuple: references to what is pickled anyway.
 
     `pid` is the process that received it. Its repr shows nothing: Celery logs it at debug level.
     """
@@ -268,8 +267,12 @@ class Keeper:
         self, request: Any, delivery: Delivery, exc: BaseException, reason: Reason
     ) -> DeadLetter:
         embedded = request._payload[2] if isinstance(request._payload, (list, tuple)) else {}
+        error = underlying(exc)
+        verdict = project_classifier().judge(error)
         attempt = attempt_from(
-            underlying(exc),
+            error,
+            verdict=verdict.kind.value,
+            rule=verdict.rule,
             number=attempt_number(delivery.headers.get("retries")),
             worker=str(request.hostname or ""),
             started_at=request.time_start,
@@ -342,12 +345,15 @@ def _bare_letter(
 def delivery_of(message: Any) -> Delivery:
     """A message as the broker delivered it."""
     info = message.delivery_info or {}
+    properties = message.properties or {}
+    if DELIVERY in properties:
+        properties = {key: value for key, value in properties.items() if key != DELIVERY}
     return Delivery(
         message.body,
         message.content_type,
         message.content_encoding,
         message.headers,
-        {key: value for key, value in (message.properties or {}).items() if key != DELIVERY},
+        properties,
         str(info.get("exchange") or ""),
         str(info.get("routing_key") or ""),
         bool(info.get("redelivered")),

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings as django_settings
 
 from .core.findings import Finding, Level
 from .core.parking import DEAD_LETTER_QUEUE
 from .core.settings import read_settings
+from .retries.budget import Budget
+from .retries.outage import Outage
+from .retries.policy import RetryPolicy
+from .retries.resolve import budget_of, outage_of, project_layer
 
 __all__ = ["ENFORCE", "REPORT", "HardeningSettings", "load_settings"]
 
@@ -38,11 +43,47 @@ class HardeningSettings:
     dead_letter_queue: str = DEAD_LETTER_QUEUE
     """The durable broker queue where letters wait while their store is down."""
 
+    store: Mapping[str, Any] | None = None
+    """{"BACKEND": dotted path, "OPTIONS": {...}}: where workers share small state. None: the broker where it
+    is Redis, else the database."""
+
+    classify: Mapping[str, Any] | tuple[Any, ...] = field(default_factory=dict)
+    """Dotted path of an error class -> "permanent", "transient", "unknown", or a mapping with more; or a
+    sequence of rules. Asked before the built-in rules."""
+
+    retry: Mapping[str, Any] = field(default_factory=dict)
+    """When failed tasks are tried again: "BASE" "5 s", "CAP" "30 m", "FLOOR" "1 s", "JITTER" True, or
+    "DELAYS" such as "0 s, 30 s"; "RETRY_AFTER_CAP" "30 m". How often: "MAX_ATTEMPTS" 10, "MAX_AGE" "1 d",
+    "UNKNOWN_ATTEMPTS" 3, "AUTOMATIC" True. Tasks and rules may say otherwise."""
+
+    outage: Mapping[str, Any] = field(default_factory=dict)
+    """When a dependency is taken for down, and how it is probed: "FAILURES" in a row 20, "FIRST_WAIT" "5 s",
+    "LONGEST_WAIT" "60 s", "PROBE_LEASE" "60 s"."""
+
+    retry_budget: Mapping[str, Any] = field(default_factory=dict)
+    """How many retries each task may have over all workers: "SHARE" 0.2 of its starts, and "PER_SECOND" 10
+    more. Those beyond come later."""
+
     release: str = ""
     """The project's release, kept with each letter."""
 
     redact: tuple[str, ...] = ()
     """Parameter names and dotted paths to hide, on top of the built-in ones."""
+
+    @property
+    def retry_layer(self) -> RetryPolicy:
+        """`retry`, read; what could not be used of it is left out."""
+        return project_layer(self.retry)[0]
+
+    @property
+    def outage_rules(self) -> Outage:
+        """`outage`, read."""
+        return outage_of(self.outage)[0]
+
+    @property
+    def budget_rules(self) -> Budget:
+        """`retry_budget`, read."""
+        return budget_of(self.retry_budget)[0]
 
 
 def load_settings() -> tuple[HardeningSettings, list[Finding]]:
@@ -70,4 +111,18 @@ def load_settings() -> tuple[HardeningSettings, list[Finding]]:
                     remedy="Write as its value why a crash may lose these tasks, or remove it.",
                 )
             )
-    return settings, findings
+    findings += project_layer(settings.retry)[1]
+    findings += outage_of(settings.outage)[1]
+    findings += budget_of(settings.retry_budget)[1]
+    return settings, findings + _classify_findings(settings)
+
+
+def _classify_findings(settings: HardeningSettings) -> list[Finding]:
+    # Reading the rules imports what they name, which may need models: whoever asks before they are
+    # loaded, as a Celery app that is made by the project's package, is told nothing of them.
+    if not settings.classify or not apps.models_ready:
+        return []
+    # Late: a process that only publishes has no rules to read.
+    from .classification.project import project_rules
+
+    return project_rules(settings.classify)[1]

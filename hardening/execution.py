@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import sys
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 import billiard.einfo
@@ -32,26 +32,27 @@ from celery.utils.serialization import get_pickleable_exception
 from kombu.exceptions import EncodeError, OperationalError
 
 from .capture import DELIVERY, Keeper, LetterNotKept, keeper_for
+from .classification.verdict import Verdict
 from .core.letter import Attempt
 from .core.reasons import Reason
+from .current import running
 from .history import attempt_from, attempt_number, class_path, encode_history
 from .reason import reason_for
-from .task import RetryUnpublished
+from .retries.aftermath import DependencyDown, Next, Step, follow, follow_admission, judge
+from .retries.sending import RetryUnpublished, send
+from .retries.traffic import Traffic, traffic_for
+from .returning import RetryNotSent
 
-__all__ = ["CUT_OFF", "BodyInterrupted", "Execution", "current", "error_of", "guarded_trace"]
+__all__ = ["CUT_OFF", "BodyInterrupted", "Execution", "error_of", "guarded_trace"]
 
 logger = logging.getLogger("hardening")
-
-_current: ContextVar[Execution | None] = ContextVar("hardening_execution", default=None)
-
-
-def current() -> Execution | None:
-    """The execution that this thread or greenlet is in."""
-    return _current.get()
 
 
 CUT_OFF: set[str] = set()
 """Ids of tasks whose greenlet was killed. Celery's gevent pool calls them successful and acknowledges."""
+
+
+_MOST_OF_A_RULE = 120  # Characters: it travels in a header, and its code comes from another side.
 
 
 class BodyInterrupted(Exception):
@@ -66,20 +67,28 @@ class Execution:
     """What is known of a running task, and how its body ended."""
 
     __slots__ = (
+        "concerned",
+        "decided",
         "delivery",
         "ended_by",
         "exhausted",
         "finished",
+        "given_up",
+        "judged",
         "keeper",
         "kept",
+        "probes",
+        "random",
+        "rehearsed",
         "request",
         "retry_sent",
         "started_at",
         "task",
         "task_id",
+        "traffic",
     )
 
-    def __init__(self, task: Any, task_id: str, delivery: Any, keeper: Keeper) -> None:
+    def __init__(self, task: Any, task_id: str, delivery: Any, keeper: Keeper, traffic: Traffic) -> None:
         self.task = task
         self.task_id = task_id
         self.delivery = delivery
@@ -91,14 +100,56 @@ class Execution:
         self.retry_sent = False
         self.kept = False
         self.ended_by: BaseException | None = None
+        self.given_up: Step | None = None
+        self.judged: tuple[BaseException, Verdict] | None = None
+        self.decided: tuple[Step, str] | None = None
+        self.traffic = traffic
+        self.concerned = False
+        self.probes: list[str] = []
+        self.random: Callable[[], float] = random.random
+        self.rehearsed = False
+
+    def watches(self, request: Any) -> bool:
+        """Whether this is more than Celery's own eager call."""
+        return self.rehearsed or not request.is_eager
 
     def enter(self, request: Any) -> None:
         """The body is about to run."""
         self.request = request
 
+    def admit(self) -> None:
+        """Raises Retry in place of a body whose dependency is down: the message was put back."""
+        if not self.task.acks_late:
+            return  # Acknowledged already: nothing would hold the work while it is sent again.
+        try:
+            held = self.traffic.admit(self)
+        # Which way it fails: admit.
+        except Exception:
+            logger.exception("no outage is known to task %s[%s]: it runs", self.task.name, self.task_id)
+            return
+        if held is None:
+            return
+        down = DependencyDown(f"{held.dependency} is down; put back for {held.seconds:.0f} s")
+        step = follow_admission(self, held)
+        if step.next is Next.END:
+            self.given_up = step
+            raise down
+        raise send(self, None, step, down, {})
+
     def finish(self) -> None:
         """The body returned."""
         self.finished = True
+        try:
+            self.traffic.succeeded(self)
+        # The work is done, whoever cannot be told.
+        except Exception:
+            logger.exception("the success of task %s[%s] ends no outage", self.task.name, self.task_id)
+
+    def verdict_on(self, exc: BaseException) -> Verdict:
+        """The verdict on an error of the body, judged once."""
+        if self.judged is None or self.judged[0] is not exc:
+            self.judged = (exc, judge(self, exc))
+        return self.judged[1]
 
     def ended_with(self, exc: BaseException) -> Exception | None:
         """The body raised. Keeps the letter if that is its end; returns what to raise in its place, or None.
@@ -108,10 +159,14 @@ class Execution:
         self.ended_by = exc
         if isinstance(exc, Retry):
             return None if self.retry_sent else self._unsent_retry(exc)
+        if self.probes and isinstance(exc, (Ignore, Reject)):
+            self.traffic.said_nothing(self)
         if isinstance(exc, (Ignore, MemoryError)) or self._ends_more_than_the_task(exc):
             return None
-        self.fail(exc)
-        return None if isinstance(exc, Exception) else BodyInterrupted(f"{type(exc).__qualname__}: {exc}")
+        instead = self.fail(exc)
+        if instead is not None or isinstance(exc, Exception):
+            return instead
+        return BodyInterrupted(f"{type(exc).__qualname__}: {exc}")
 
     def _unsent_retry(self, exc: Retry) -> Exception:
         """Raised by hand: Celery would acknowledge a message in whose place nothing was sent."""
@@ -120,11 +175,14 @@ class Execution:
         self.fail(unsent)
         return unsent
 
-    def fail(self, exc: BaseException) -> None:
-        """The body raised: keep the letter now. Raises LetterNotKept when that is impossible."""
+    def fail(self, exc: BaseException) -> Exception | None:
+        """The body raised: send its retry, or keep the letter now. Returns what to raise in its place.
+
+        Raises LetterNotKept when the letter can be kept nowhere.
+        """
         self.ended_by = exc
         if isinstance(exc, Reject) and getattr(exc, "requeue", False):
-            return
+            return None
         if self.retry_sent:
             logger.warning(
                 "task %s[%s] sent a retry and failed all the same: %s; no letter, the retry lives on",
@@ -133,8 +191,38 @@ class Execution:
                 class_path(type(exc)),
                 extra={"task_id": self.task_id, "task_name": self.task.name},
             )
-            return
-        self.keep(exc, reason_for(exc, exhausted=self.exhausted))
+            return None
+        if isinstance(exc, Reject):
+            self.keep(exc, reason_for(exc))
+            return None
+        if self.exhausted:
+            self.keep(exc, Reason.RETRIES_EXHAUSTED)
+            return None
+        step = self.given_up or self._follow(exc)
+        if step.next is Next.END:
+            self.keep(exc, step.reason or reason_for(exc))
+            return None
+        return self._send_again(step, exc)
+
+    def _follow(self, exc: BaseException) -> Step:
+        try:
+            return follow(self, exc, None)
+        # Whatever is odd about a message or an error, it must not end without a letter.
+        except Exception:
+            logger.exception("what follows on task %s[%s] is unknown: no retry", self.task.name, self.task_id)
+            return Step(next=Next.END, verdict=self.verdict_on(exc), reason=reason_for(exc))
+
+    def _send_again(self, step: Step, exc: BaseException) -> Exception:
+        try:
+            self.ended_by = send(self, type(self.task).retry.__wrapped__, step, exc, {})
+        except (Retry, RetryNotSent) as told:  # A project's own retry may raise though asked to return.
+            self.ended_by = told
+        except Exception as error:  # Unfit to be sent, as a message with a retry count that is no number.
+            unsent = error if isinstance(error, RetryUnpublished) else RetryUnpublished(error, requeue=False)
+            unsent.__cause__ = exc
+            self.ended_by = unsent
+            self.keep(unsent, Reason.RETRY_UNPUBLISHED)
+        return self.ended_by
 
     def _has_hard_limit(self) -> bool:
         asked = (getattr(self.request, "timelimit", None) or (None,))[0]
@@ -154,22 +242,25 @@ class Execution:
         # In a pool's child it ends the child, which the parent sees; elsewhere nothing would see it.
         return isinstance(exc, SystemExit) and self.delivery.pid != os.getpid()
 
-    def history_with(self, exc: BaseException | None) -> str:
+    def history_with(self, exc: BaseException | None, verdict: Verdict | None = None) -> str:
         """The attempts so far and this one, for the header of a retry. Empty without an error."""
         error = exc if isinstance(exc, BaseException) else sys.exc_info()[1]
         if error is None:
             return ""
         earlier: list[Attempt] = self.keeper.earlier_attempts(self.request)
-        return encode_history([*earlier, self.attempt(error)])
+        return encode_history([*earlier, self.attempt(error, verdict)])
 
-    def attempt(self, error: BaseException) -> Attempt:
+    def attempt(self, error: BaseException, verdict: Verdict | None = None) -> Attempt:
         """This execution as a failed attempt."""
+        said = verdict or self.verdict_on(error)
         return attempt_from(
             error,
             number=attempt_number(getattr(self.request, "retries", 0)),
             worker=str(getattr(self.request, "hostname", "") or ""),
             started_at=self.started_at,
             clean=self.cleaner(),
+            verdict=said.kind.value,
+            rule=f"{said.rule} {said.code}".rstrip()[:_MOST_OF_A_RULE],
         )
 
     def cleaner(self) -> Callable[[str], str]:
@@ -180,14 +271,15 @@ class Execution:
 def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
     """Celery's tracer for a task, with an honest answer when it breaks."""
     keeper = keeper_for(task.app)
+    traffic = traffic_for(task.app)
 
     def trace(uuid: str, args: Any, kwargs: Any, request: Any = None) -> Any:
         properties = request.get("properties") if request else None
         delivery = properties.pop(DELIVERY, None) if properties else None
         if delivery is None:  # Not from a hardened worker: a test that calls the trace itself.
             return tracer(uuid, args, kwargs, request)
-        execution = Execution(task, uuid, delivery, keeper)
-        token = _current.set(execution)
+        execution = Execution(task, uuid, delivery, keeper, traffic)
+        token = running.set(execution)
         try:
             outcome = tracer(uuid, args, kwargs, request)
         except (MemoryError, Reject):
@@ -199,7 +291,7 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
                 CUT_OFF.add(uuid)
             raise
         finally:
-            _current.reset(token)
+            running.reset(token)
         info = outcome.info
         if info is None and isinstance(outcome.retval, ExceptionInfo):
             return _after_no_start(execution, request, outcome)
@@ -260,7 +352,7 @@ def _after_late_failure(execution: Execution, request: Any, outcome: Any) -> Any
     elif execution.finished and isinstance(exc, OperationalError):
         reason = Reason.CALLBACK_UNPUBLISHED
     else:
-        reason = Reason.INTERNAL_ERROR if execution.finished else reason_for(exc, exhausted=False)
+        reason = Reason.INTERNAL_ERROR if execution.finished else reason_for(exc)
     try:
         execution.keep(exc, reason, close=True)
     except LetterNotKept as not_kept:

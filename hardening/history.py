@@ -39,7 +39,14 @@ def class_path(exc_class: type[BaseException]) -> str:
 
 
 def attempt_from(
-    exc: BaseException, *, number: int, worker: str, started_at: float | None, clean: Clean
+    exc: BaseException,
+    *,
+    number: int,
+    worker: str,
+    started_at: float | None,
+    clean: Clean,
+    verdict: str = "",
+    rule: str = "",
 ) -> Attempt:
     """Describe an error as an attempt that failed now. Texts are cleaned of secrets, then cut."""
     try:
@@ -51,6 +58,8 @@ def attempt_from(
         error_class=class_path(type(exc)),
         message=_cleaned(message, MAX_MESSAGE_CHARS, clean),
         traceback=_cleaned(_traceback(exc), MAX_TRACEBACK_CHARS, clean),
+        verdict=verdict,
+        rule=rule,
         worker=worker,
         started_at=None if started_at is None else datetime.fromtimestamp(started_at, UTC),
         failed_at=datetime.now(UTC),
@@ -101,8 +110,10 @@ def decode_history(text: object) -> list[Attempt]:
                 worker=str(worker),
                 started_at=_time(started),
                 failed_at=_time(failed),
+                verdict=str(judged[0]) if judged else "",
+                rule=str(judged[1]) if len(judged) > 1 else "",
             )
-            for number, error, message, trace, worker, started, failed in json.loads(text)
+            for number, error, message, trace, worker, started, failed, *judged in json.loads(text)
         ]
     except (ValueError, TypeError, OverflowError, OSError, RecursionError):
         return []
@@ -119,6 +130,8 @@ def _dump(attempts: Sequence[Attempt]) -> str:
                 a.worker,
                 _stamp(a.started_at),
                 _stamp(a.failed_at),
+                a.verdict,
+                a.rule,
             )
             for a in attempts
         ],

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from .execution import current
+from .current import current
 
 __all__ = ["RedactErrors", "install"]
 

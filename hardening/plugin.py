@@ -16,6 +16,7 @@ from .effective import project_values, set_value, transport_of, write_value
 from .enforced import Enforced, rows_for
 from .policy import UNSET, TaskPolicy, explicit_attribute, opt_out_reason, source_of
 from .private import celery_version
+from .retries.options import ANNOTATED
 from .task import is_reached, reach
 
 __all__ = ["Hardened", "harden", "harden_every_app", "hardened", "policies_of", "unreached"]
@@ -197,6 +198,7 @@ def _take_in(app: Celery, task: type[Any], named: Any, annotated: Mapping[str, A
         elif not row.allows(asked):
             contradictions.append((row, asked))
     if not state.reporting:
+        setattr(task, ANNOTATED, dict(annotated))
         if reason:
             task.acks_late = False
             task.reject_on_worker_lost = False

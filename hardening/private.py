@@ -22,6 +22,8 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("celery.app.task", "Task.request_stack", "telling a worker's call of a task from a direct one"),
     ("celery.app.task", "Task.annotate", "reaching every task when it is bound"),
     ("celery.app.task", "Context._protected", "telling a task's own call from one that it makes itself"),
+    ("celery.app.task", "Task.signature_from_request", "putting a message back without counting an attempt"),
+    ("celery.app.autoretry", "add_autoretry_behaviour", "telling autoretry_for from a retry by hand"),
     ("celery.app.trace", "trace_ok_t", "answering the worker in place of a broken trace"),
     ("celery.app.trace", "TraceInfo", "answering the worker in place of a broken trace"),
     ("celery.worker.request", "Request._context", "errbacks told once"),

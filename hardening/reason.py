@@ -1,4 +1,4 @@
-"""Which reason code an error gives a letter. Pure."""
+"""Which reason code an error gives a letter when no retry was ever decided upon. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from celery.exceptions import MaxRetriesExceededError, Reject, SoftTimeLimitExce
 
 from .core.errors import Permanent
 from .core.reasons import Reason
-from .task import RetryUnpublished
+from .retries.sending import RetryUnpublished
 
 __all__ = ["reason_for", "underlying"]
 
 
-def reason_for(exc: BaseException, *, exhausted: bool) -> Reason:
-    """The reason code for an error that left the body. `exhausted`: a retry was refused before it."""
+def reason_for(exc: BaseException) -> Reason:
+    """The reason code for an error that ended a task outside the retry policy."""
     if isinstance(exc, Permanent):
         return Reason.PERMANENT
     if isinstance(exc, RetryUnpublished):
         return Reason.RETRY_UNPUBLISHED
     if isinstance(exc, Reject):
         return Reason.REJECTED
-    if exhausted or isinstance(exc, MaxRetriesExceededError):
+    if isinstance(exc, MaxRetriesExceededError):
         return Reason.RETRIES_EXHAUSTED
     if isinstance(exc, (SoftTimeLimitExceeded, TimeLimitExceeded)):
         return Reason.TIME_LIMIT

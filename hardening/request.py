@@ -17,6 +17,7 @@ from .execution import CUT_OFF, error_of
 from .history import attempt_number
 from .holding import holding_for
 from .private import celery_version
+from .returning import RetryNotSent, returning_for
 
 __all__ = ["HardenedRequest"]
 
@@ -48,7 +49,7 @@ class HardenedRequest(Request):
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """The task failed. Acknowledged only when its letter is kept, by the child or here."""
         exc = error_of(exc_info)
-        if isinstance(exc, LetterNotKept):
+        if isinstance(exc, (LetterNotKept, RetryNotSent)):
             return self._hold(exc)
         if isinstance(exc, (SystemExit, KeyboardInterrupt)) and not _EXIT_IS_LOSS:
             # Celery 5.6 would acknowledge it as a failure; billiard reports it before the child is gone.
@@ -122,9 +123,13 @@ class HardenedRequest(Request):
         keeper = keeper_for(self._app)
         keeper.keep_and_close(keeper.parent_letter(self, exc, reason))
 
-    def _hold(self: Any, not_kept: LetterNotKept) -> None:
+    def _hold(self: Any, unsettled: LetterNotKept | RetryNotSent) -> None:
+        """Not acknowledged: the letter is tried again, or the message goes back to the broker, later."""
         task_ready(self)
-        holding_for(self._app).hold(self, not_kept.letter)
+        if isinstance(unsettled, RetryNotSent):
+            returning_for(self._app).keep(self, unsettled.seconds)
+            return
+        holding_for(self._app).hold(self, unsettled.letter)
 
     def settle_held(self: Any, error_class: str, message: str) -> None:
         """The held letter has been kept at last: report the failure and acknowledge."""

@@ -9,10 +9,13 @@ from celery import Celery
 
 from .audit import audit
 from .capture import chosen_sink
+from .classification.current import project_classifier
 from .conf import load_settings
 from .core.loading import BackendError
 from .effective import MISSING, current_value
 from .plugin import hardened, policies_of
+from .retries.options import options_of
+from .traffic_view import MOST_BUDGETS, OutageState, traffic_view
 
 __all__ = ["status_of"]
 
@@ -58,10 +61,62 @@ def status_of(app: Celery) -> dict[str, Any]:
                 ),
                 "max_retries": app.tasks[policy.name].max_retries,
                 "opt_out": policy.opt_out,
+                "retries": _retries(app.tasks[policy.name]),
             }
             for policy in policies_of(app)
         ],
+        "project_rules": len(project_classifier().books[0].rules),
+        "traffic": _traffic(app),
         "findings": [finding.as_dict() for finding in findings],
+    }
+
+
+def _retries(task: Any) -> dict[str, Any]:
+    """When and how often the task is tried again, where no rule has a policy of its own."""
+    options = options_of(task)
+    policy = options.policy(None)
+    return {
+        "automatic": options.automatic(task),
+        "schedule": policy.describe(),
+        "span_seconds": list(policy.span()),
+        "dependency": options.dependency,
+        "rules": len(options.book.rules) if options.book else 0,
+    }
+
+
+def _traffic(app: Celery) -> dict[str, Any]:
+    """Outages and budgets. `problem` is None where the store answered."""
+    found = traffic_view(app)
+    return {
+        "store": found.store,
+        "problem": found.problem or None,
+        "now": found.now,
+        "outages": [_outage(each) for each in found.outages],
+        "runs": [_outage(each) for each in found.runs],
+        "budgets": [
+            {
+                "task": each.task,
+                "tokens": each.view.tokens,
+                "capacity": each.view.capacity,
+                "wait_seconds": each.view.wait,
+            }
+            for each in found.budgets
+        ],
+        "most_budgets": MOST_BUDGETS,
+        "budgets_not_read": found.not_read,
+    }
+
+
+def _outage(state: OutageState) -> dict[str, Any]:
+    view = state.view
+    return {
+        "dependency": state.dependency,
+        "failures": view.failures,
+        "tasks": list(view.tasks),
+        "open_since": view.open_since,
+        "wait_seconds": view.wait,
+        "next_probe_at": view.next_probe_at,
+        "prober": state.prober,
     }
 
 

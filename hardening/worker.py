@@ -1,4 +1,4 @@
-"""The boot step of the worker's parent: retries what is held and runs the periodic duties of the apps."""
+"""The boot step of the worker's parent: what is held, what goes back, and the periodic duties of the apps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from celery import bootsteps
 
 from .core.duties import Duty, duties
 from .holding import holding_for
+from .returning import returning_for
 
 __all__ = ["Upkeep"]
 
 logger = logging.getLogger("hardening")
 
-HOLDING_EVERY_SECONDS = 1.0
+HELD_EVERY_SECONDS = 1.0
 
 
 class Upkeep(bootsteps.StartStopStep):
@@ -30,8 +31,12 @@ class Upkeep(bootsteps.StartStopStep):
         """Put everything on the timer."""
         app = consumer.app
         holding = holding_for(app)
+        returning = returning_for(app)
         repeat = consumer.timer.call_repeatedly
-        self._entries = [repeat(HOLDING_EVERY_SECONDS, _guarded("holding", holding.retry_due))]
+        self._entries = [
+            repeat(HELD_EVERY_SECONDS, _guarded("holding", holding.retry_due)),
+            repeat(HELD_EVERY_SECONDS, _guarded("returning", returning.return_due)),
+        ]
         self._entries += [
             repeat(duty.every_seconds, _guarded(duty.name, _run(duty, app))) for duty in duties()
         ]

@@ -9,8 +9,11 @@ from uuid import NAMESPACE_URL, uuid5
 
 __all__ = [
     "ATTEMPTS_HEADER",
+    "DEPENDENCY_HEADER",
+    "FIRST_HEADER",
     "KEY_HEADER",
     "LETTER_HEADER",
+    "PARKED_HEADER",
     "REPLAY_HEADER",
     "Identity",
     "identity_of",
@@ -21,6 +24,15 @@ KEY_HEADER = "hardening_key"
 REPLAY_HEADER = "hardening_replay"
 LETTER_HEADER = "hardening_letter"
 ATTEMPTS_HEADER = "hardening_attempts"
+FIRST_HEADER = "hardening_first"
+"""When the message was first published: seconds since the epoch. The age of its work counts from here."""
+
+DEPENDENCY_HEADER = "hardening_dependency"
+"""The dependency that failed at the last attempt."""
+
+PARKED_HEADER = "hardening_parked"
+"""How often the message was put back because its dependency was down."""
+
 _MOST_REPLAYS = 2**31 - 1
 
 

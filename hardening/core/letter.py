@@ -18,13 +18,16 @@ WIRE_VERSION = 1
 class Attempt:
     """One run of the body that did not succeed. Texts are already redacted and bounded.
 
-    `number` counts from 1 and is the message's retry count plus one.
+    `number` counts from 1 and is the message's retry count plus one. `verdict` is permanent,
+    transient or unknown, and `rule` names the rule that said so; both are "" where nobody judged.
     """
 
     number: int
     error_class: str
     message: str
     traceback: str = ""
+    verdict: str = ""
+    rule: str = ""
     worker: str = ""
     started_at: datetime | None = None
     failed_at: datetime | None = None

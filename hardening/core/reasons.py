@@ -12,6 +12,8 @@ class Reason(StrEnum):
 
     PERMANENT = "permanent"
     RETRIES_EXHAUSTED = "retries_exhausted"
+    MAX_AGE = "max_age"
+    UNCLASSIFIED = "unclassified"
     ERROR = "error"
     REJECTED = "rejected"
     TIME_LIMIT = "time_limit"
@@ -29,9 +31,11 @@ class Reason(StrEnum):
 
 
 _EXPLANATIONS: dict[Reason, str] = {
-    Reason.PERMANENT: "The task raised Permanent: it says itself that another try cannot succeed.",
+    Reason.PERMANENT: "Another try cannot succeed: the task says so, or the rule named at the attempt.",
     Reason.RETRIES_EXHAUSTED: "The task used up its retries and failed at the last attempt.",
-    Reason.ERROR: "The task raised an error and has no retry for it.",
+    Reason.MAX_AGE: "The next try would have come after the task's max_age, counted from its first publish.",
+    Reason.UNCLASSIFIED: "No rule knows the error, and a few tries did not help: write a rule for it.",
+    Reason.ERROR: "The task raised an error that may pass, and is not retried on its own.",
     Reason.REJECTED: "The task raised Reject without requeue.",
     Reason.TIME_LIMIT: "The task ran into its time limit and was stopped.",
     Reason.WORKER_LOST: "The process that ran the task died and the task opted out of being run again.",

@@ -26,7 +26,8 @@ def read_settings(cls: type[T], raw: object, *, name: str, code: str) -> tuple[T
 
     A bad entry is a finding (with `code`) and the default is used in its place, so that one typing
     error never hides the others. The value of a field with metadata {"secret": True} is never quoted.
-    Field types understood: bool, int, float, str, Mapping, tuple of str, and unions of these with None.
+    Field types understood: bool, int, float, str, Mapping, tuple of a type or Any, and unions of these
+    with None.
     """
     findings: list[Finding] = []
 
@@ -86,7 +87,10 @@ def _fit(value: Any, hint: Any) -> tuple[Any, bool]:
     if hint is int:
         return value, isinstance(value, int) and not isinstance(value, bool)
     if origin is tuple:
-        good = isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(v, str) for v in value)
+        member = typing.get_args(hint)[0]
+        good = isinstance(value, (list, tuple, set, frozenset)) and all(
+            member is Any or isinstance(v, member) for v in value
+        )
         return (tuple(value) if good else None), good
     if origin is not None and issubclass(origin, Mapping):
         return value, isinstance(value, Mapping)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +16,7 @@ from celery.app.task import Context
 from celery.app.trace import TraceInfo, trace_ok_t
 from celery.concurrency.gevent import TaskPool as GeventPool
 from celery.concurrency.solo import TaskPool
-from celery.exceptions import TimeLimitExceeded
+from celery.exceptions import Retry, TimeLimitExceeded
 from celery.utils.imports import symbol_by_name
 from celery.worker import loops
 from celery.worker import state as worker_state
@@ -75,6 +76,8 @@ def test_the_list_covers_exactly_what_this_file_tests() -> None:
         "Task.request_stack",
         "Task.annotate",
         "Context._protected",
+        "Task.signature_from_request",
+        "add_autoretry_behaviour",
         "trace_ok_t",
         "TraceInfo",
         "Request._context",
@@ -355,6 +358,51 @@ def test_the_properties_of_a_request_travel_to_the_child_and_not_on_with_a_retry
     again_message = fetch(app)
     assert "extra" not in again_message.headers
     assert "extra" not in again_message.properties
+
+
+def test_autoretry_calls_retry_from_its_own_module_and_by_keyword(app) -> None:
+    calls = []
+
+    @app.task(name="t", shared=False, autoretry_for=(ValueError,))
+    def failing():
+        raise ValueError
+
+    def retry(**options):
+        calls.append((sys._getframe(1).f_globals["__name__"], options))
+        return Retry()
+
+    failing.retry = retry
+    with pytest.raises(Retry):
+        failing()
+
+    [(module, options)] = calls
+    assert module == "celery.app.autoretry"
+    assert isinstance(options["exc"], ValueError)
+
+
+def test_a_limit_given_to_retry_is_left_on_the_task_that_all_requests_share(app) -> None:
+    @app.task(name="t", bind=True, shared=False)
+    def again(self):
+        raise self.retry(max_retries=5, countdown=0)
+
+    trace_task_ret(again.name, "i", {"id": "i"}, ((), {}, {}), None, None, app=app)
+
+    assert again.override_max_retries == 5
+
+
+def test_a_signature_from_a_request_keeps_its_id_and_the_count_that_it_is_given(app) -> None:
+    task = task_of(app)
+    request = Context(
+        id="i", retries=3, args=[1], kwargs={}, delivery_info={"routing_key": "q", "exchange": ""}
+    )
+
+    signature = task.signature_from_request(request, None, None, countdown=5, retries=3, headers={"own": 1})
+
+    assert signature.options["task_id"] == "i"
+    assert signature.options["retries"] == 3
+    assert signature.options["countdown"] == 5
+    assert signature.options["headers"] == {"own": 1}
+    assert signature.options["queue"] == "q"
 
 
 def test_task_ready_takes_a_request_off_the_workers_books(app) -> None:

@@ -32,8 +32,11 @@ EVENTS: list[str] = []
 LETTERS: list[DeadLetter] = []
 """What RecordingSink kept."""
 
-SINK = {"DEAD_LETTER_SINK": {"BACKEND": "tests.helpers.hardened_apps.RecordingSink"}}
-"""A value for settings.HARDENING: letters go to LETTERS."""
+SINK = {
+    "DEAD_LETTER_SINK": {"BACKEND": "tests.helpers.hardened_apps.RecordingSink"},
+    "RETRY": {"AUTOMATIC": False},
+}
+"""A value for settings.HARDENING: letters go to LETTERS, and only what asks for a retry is tried again."""
 
 BACKEND = "tests.helpers.hardened_apps:RecordingBackend"
 

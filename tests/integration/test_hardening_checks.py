@@ -196,12 +196,15 @@ def test_status_as_json_is_one_object_with_everything(project) -> None:
 
     shown = json.loads(status("--json"))
 
-    assert set(shown) == {"app", "mode", "broker", "sink", "settings", "tasks", "findings"}
+    assert set(shown) == {
+        *("app", "mode", "broker", "sink", "settings", "tasks", "project_rules", "traffic", "findings")
+    }
     assert shown["broker"] == "redis"
     tasks = {task["name"]: task for task in shown["tasks"]}
-    assert tasks["ping"] | {"source": ""} == {
+    assert tasks["ping"] | {"source": "", "retries": {}} == {
         "name": "ping",
         "source": "",
+        "retries": {},
         "acks_late": False,
         "reject_on_worker_lost": False,
         "time_limit": 3,

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from dlq.models import DeadLetter
+from hardening import Permanent
 from hardening.task import is_reached
 from tests.helpers.hardened_apps import fetch, hardened_app, process, request_of, run, waiting
 
@@ -59,7 +60,7 @@ def test_an_atomic_body_that_fails_is_rolled_back_and_its_letter_is_not(app) -> 
     @transaction.atomic
     def atomic(name):
         User.objects.create(username=name)
-        raise ValueError("after the write")
+        raise Permanent("after the write")
 
     request = process(atomic, "ann")
 

@@ -418,4 +418,4 @@ def test_a_pydantic_task_gets_and_gives_models() -> None:
     assert app.backend.get_result("p") == {"number": 2}
     assert task({"number": 1}) == {"number": 2}
     process(task, {"number": "no number"})
-    assert [letter.reason for letter in LETTERS] == ["error"]
+    assert [letter.reason for letter in LETTERS] == ["permanent"]

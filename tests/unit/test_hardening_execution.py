@@ -17,9 +17,11 @@ from hardening import Permanent
 from hardening.capture import LetterNotKept
 from hardening.core.identity import ATTEMPTS_HEADER
 from hardening.core.redaction import MASK
-from hardening.execution import CUT_OFF, current, error_of
+from hardening.current import current
+from hardening.execution import CUT_OFF, error_of
 from hardening.history import decode_history
 from hardening.private import celery_version
+from hardening.returning import returning_for
 from tests.helpers.hardened_apps import (
     EVENTS,
     LETTERS,
@@ -310,21 +312,48 @@ def test_a_callback_that_cannot_be_published_is_a_letter_of_its_own_reason(app) 
     assert request.answers.given == ["ack"]
 
 
-def test_a_retry_that_cannot_be_published_is_a_letter_with_the_error_behind_it(app) -> None:
+def test_a_retry_that_the_broker_does_not_take_leaves_its_message_unacknowledged(app) -> None:
     @app.task(name="again", bind=True, shared=False)
     def again(self):
         try:
-            raise KeyError("the cause")
-        except KeyError as exc:
+            raise ConnectionError("the cause")
+        except ConnectionError as exc:
             raise self.retry(exc=exc, countdown=0) from exc
 
     request = request_of(app, send(again))
     cut_off(app)
     run(request)
 
+    assert LETTERS == []
+    assert request.answers.given == []
+    assert len(returning_for(app)) == 1
+
+
+def test_a_retry_that_can_never_be_published_is_a_letter_with_the_error_behind_it(app) -> None:
+    @app.task(name="again", bind=True, shared=False)
+    def again(self):
+        try:
+            raise ConnectionError("the cause")
+        except ConnectionError as exc:
+            raise self.retry(exc=exc, kwargs={"unserialisable": object()}, countdown=0) from exc
+
+    request = process(again)
+
     assert [letter.reason for letter in LETTERS] == ["retry_unpublished"]
-    assert LETTERS[0].last_attempt.error_class == "KeyError"
+    assert LETTERS[0].last_attempt.error_class == "ConnectionError"
     assert request.answers.given == ["reject"]
+
+
+def test_an_early_acknowledged_task_whose_retry_the_broker_does_not_take_leaves_a_letter(app) -> None:
+    @app.task(name="early", bind=True, shared=False, acks_late=False, early_ack="for the test")
+    def early(self):
+        raise self.retry(exc=ConnectionError("the cause"), countdown=0)
+
+    request = request_of(app, send(early))
+    cut_off(app)
+    run(request)
+
+    assert [letter.reason for letter in LETTERS] == ["retry_unpublished"]
 
 
 def test_keyword_arguments_that_are_no_mapping_are_a_letter_and_no_success(app) -> None:
@@ -595,7 +624,7 @@ def test_a_reject_before_the_start_leaves_a_letter(app) -> None:
     assert request.answers.given == ["reject"]
 
 
-def test_a_retry_before_the_start_that_the_broker_refuses_leaves_a_letter(app) -> None:
+def test_a_retry_before_the_start_that_the_broker_refuses_leaves_the_message_unacknowledged(app) -> None:
     class Retrying(Task):
         abstract = True
 
@@ -606,9 +635,10 @@ def test_a_retry_before_the_start_that_the_broker_refuses_leaves_a_letter(app) -
     @app.task(name="retrying", base=Retrying, shared=False)
     def retrying(): ...
 
-    process(retrying)
+    request = process(retrying)
 
-    assert [letter.reason for letter in LETTERS] == ["retry_unpublished"]
+    assert LETTERS == []
+    assert request.answers.given == []
 
 
 def test_an_error_after_a_retry_was_sent_leaves_no_letter_since_the_work_goes_on(app) -> None:

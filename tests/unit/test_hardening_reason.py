@@ -8,7 +8,7 @@ from celery.exceptions import MaxRetriesExceededError, Reject, SoftTimeLimitExce
 from hardening import Permanent
 from hardening.core.reasons import Reason
 from hardening.reason import reason_for, underlying
-from hardening.task import RetryUnpublished
+from hardening.retries.sending import RetryUnpublished
 
 
 def caused(exc: BaseException, cause: BaseException) -> BaseException:
@@ -17,23 +17,19 @@ def caused(exc: BaseException, cause: BaseException) -> BaseException:
 
 
 @pytest.mark.parametrize(
-    ("exc", "exhausted", "reason"),
+    ("exc", "reason"),
     [
-        (ValueError(), False, Reason.ERROR),
-        (ValueError(), True, Reason.RETRIES_EXHAUSTED),
-        (Permanent(), False, Reason.PERMANENT),
-        (Permanent(), True, Reason.PERMANENT),
-        (RetryUnpublished("x", requeue=False), False, Reason.RETRY_UNPUBLISHED),
-        (RetryUnpublished("x", requeue=False), True, Reason.RETRY_UNPUBLISHED),
-        (Reject("x", requeue=False), False, Reason.REJECTED),
-        (MaxRetriesExceededError(), False, Reason.RETRIES_EXHAUSTED),
-        (SoftTimeLimitExceeded(), False, Reason.TIME_LIMIT),
-        (TimeLimitExceeded(), False, Reason.TIME_LIMIT),
-        (SoftTimeLimitExceeded(), True, Reason.RETRIES_EXHAUSTED),
+        (ValueError(), Reason.ERROR),
+        (Permanent(), Reason.PERMANENT),
+        (RetryUnpublished("x", requeue=False), Reason.RETRY_UNPUBLISHED),
+        (Reject("x", requeue=False), Reason.REJECTED),
+        (MaxRetriesExceededError(), Reason.RETRIES_EXHAUSTED),
+        (SoftTimeLimitExceeded(), Reason.TIME_LIMIT),
+        (TimeLimitExceeded(), Reason.TIME_LIMIT),
     ],
 )
-def test_an_error_has_one_reason(exc, exhausted, reason) -> None:
-    assert reason_for(exc, exhausted=exhausted) is reason
+def test_an_error_has_one_reason(exc, reason) -> None:
+    assert reason_for(exc) is reason
 
 
 @pytest.mark.parametrize("reason", Reason)

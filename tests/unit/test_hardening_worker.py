@@ -10,7 +10,7 @@ from celery.utils.timer2 import Schedule
 
 from hardening.core.duties import Duty, duties, offer_duty
 from hardening.holding import holding_for
-from hardening.worker import HOLDING_EVERY_SECONDS, Upkeep
+from hardening.worker import HELD_EVERY_SECONDS, Upkeep
 from tests.helpers.dlq_letters import letter
 from tests.helpers.hardened_apps import LETTERS, hardened_app
 
@@ -53,7 +53,7 @@ def test_holding_and_every_offered_duty_are_put_on_the_timer(offered) -> None:
     Upkeep(consumer).start(consumer)
     consumer.timer.turn()
 
-    assert [seconds for seconds, *_ in consumer.timer.entries] == [HOLDING_EVERY_SECONDS, 7]
+    assert [seconds for seconds, *_ in consumer.timer.entries] == [HELD_EVERY_SECONDS, HELD_EVERY_SECONDS, 7]
     assert ran == [app]
 
 

@@ -124,6 +124,6 @@ def test_the_table_has_a_line_for_each_kind_its_total_and_the_reasons():
 
     assert lines[0].split()[:3] == ["job", "published", "succeeded"]
     assert lines[2].split() == ["good", "1", "1", ".", ".", ".", ".", ".", ".", "."]
-    assert lines[3].split() == ["bad", "1", ".", "1", ".", ".", ".", ".", ".", ".", "permanent", "1"]
+    assert lines[3].split() == ["bad", "1", ".", "1", ".", ".", ".", ".", ".", "."]
     assert lines[5].split()[:4] == ["all", "2", "1", "1"]
     assert lines[-1] == "dead by reason: permanent 1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import smtplib
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 
 import pytest
 import requests
@@ -39,7 +40,15 @@ def post(http: HttpReceiver, path: str, *, timeout: float = 10.0) -> requests.Re
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("ok/1", 200), ("busy/1", 503), ("gone/1", 404), ("unheard-of", 404)]
+    ("path", "status"),
+    [
+        ("ok/1", 200),
+        ("busy/1", 503),
+        ("limited/1", 429),
+        ("limited-until/1", 429),
+        ("gone/1", 404),
+        ("unheard-of", 404),
+    ],
 )
 def test_the_path_chooses_the_answer(http, path, status):
     assert post(http, path).status_code == status
@@ -47,6 +56,17 @@ def test_the_path_chooses_the_answer(http, path, status):
 
 def test_a_busy_server_says_when_to_come_back(http):
     assert post(http, "busy/1").headers["Retry-After"] == "1"
+
+
+def test_a_limited_server_says_it_in_seconds(http):
+    assert post(http, "limited/1").headers["Retry-After"] == "1"
+
+
+def test_another_one_says_it_as_a_date(http):
+    headers = post(http, "limited-until/1").headers
+
+    until, answered = (parsedate_to_datetime(headers[name]) for name in ("Retry-After", "Date"))
+    assert 0 <= (until - answered).total_seconds() <= 1
 
 
 def test_busy_once_is_counted_for_each_address(http):
@@ -67,7 +87,7 @@ def test_drop_gives_no_answer_at_all(http):
         post(http, "drop/1")
 
 
-@pytest.mark.parametrize("path", ["busy/1", "gone/1", "slow/1", "drop/1"])
+@pytest.mark.parametrize("path", ["busy/1", "limited/1", "limited-until/1", "gone/1", "slow/1", "drop/1"])
 def test_everything_answers_well_once_mended(http, mended, path):
     mended.set()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from hardening.core.apps import NoCeleryApp, celery_app
+from hardening.retries.durations import text_of
 from hardening.status import status_of
 
 
@@ -30,21 +32,68 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(status, indent=2, default=str))
             return
-        self.stdout.write(f"app {status['app']}   mode {status['mode']}   broker {status['broker']}")
-        self.stdout.write(f"dead letters go to {status['sink']}\n\nSettings")
-        for row in status["settings"]:
-            self.stdout.write(f"  {row['name']:<50} {row['value']!r:<12} set by {row['set_by']}")
-        self.stdout.write("\nTasks")
-        for task in status["tasks"]:
-            acks = "late ack" if task["acks_late"] else "EARLY ACK"
-            limit = task["time_limit"] or task["soft_time_limit"]
-            self.stdout.write(
-                f"  {task['name']:<50} {acks:<10} limit {f'{limit} s' if limit else 'none':<8} "
-                f"retries {task['max_retries']}"
-            )
-            if task["opt_out"]:
-                self.stdout.write(f"    opted out: {task['opt_out']}")
-        self.stdout.write(f"\nFindings: {len(status['findings'])}")
-        for finding in status["findings"]:
-            self.stdout.write(f"  {finding['level'].upper()} {finding['code']}: {finding['what']}")
-            self.stdout.write(f"      remedy: {finding['remedy']}")
+        for line in _lines(status):
+            self.stdout.write(line)
+
+
+def _lines(status: Mapping[str, Any]) -> Iterator[str]:
+    yield f"app {status['app']}   mode {status['mode']}   broker {status['broker']}"
+    yield f"dead letters go to {status['sink']}"
+    yield f"rules of the project's own: {status['project_rules']}"
+    yield "\nSettings"
+    for row in status["settings"]:
+        yield f"  {row['name']:<50} {row['value']!r:<12} set by {row['set_by']}"
+    yield "\nTasks"
+    for task in status["tasks"]:
+        yield from _task(task)
+    yield from _traffic(status["traffic"])
+    yield f"\nFindings: {len(status['findings'])}"
+    for finding in status["findings"]:
+        yield f"  {finding['level'].upper()} {finding['code']}: {finding['what']}"
+        yield f"      remedy: {finding['remedy']}"
+
+
+def _task(task: Mapping[str, Any]) -> Iterator[str]:
+    acks = "late ack" if task["acks_late"] else "EARLY ACK"
+    limit = task["time_limit"] or task["soft_time_limit"]
+    retries = task["retries"]
+    how = "retried on its own" if retries["automatic"] else "retried only when it asks"
+    yield f"  {task['name']:<50} {acks:<10} limit {f'{limit} s' if limit else 'none':<8} {how}"
+    if task["opt_out"]:
+        yield f"    opted out: {task['opt_out']}"
+    yield f"    {retries['schedule']}; in all {_span(*retries['span_seconds'])}"
+    if retries["dependency"]:
+        yield f"    depends on {retries['dependency']}"
+    if retries["rules"]:
+        yield f"    rules of its own: {retries['rules']}"
+
+
+def _traffic(traffic: Mapping[str, Any]) -> Iterator[str]:
+    yield f"\nOutages and retry budgets, in {traffic['store']}"
+    if traffic["problem"]:
+        yield f"  THE STORE DOES NOT ANSWER, everything is admitted: {traffic['problem']}"
+    now = traffic["now"]
+    for each in traffic["outages"]:
+        yield (
+            f"  {each['dependency']} is DOWN for {text_of(max(0.0, now - each['open_since']))}: "
+            f"{each['failures']} failures in a row, of {', '.join(each['tasks'])}"
+        )
+        left = each["next_probe_at"] - now
+        due = f"next probe in {text_of(left)}" if left > 0 else "next probe as soon as a task asks"
+        yield f"    {due if each['prober'] is None else 'probed now by ' + each['prober']}"
+    for each in traffic["runs"]:
+        yield (
+            f"  {each['dependency']}: {each['failures']} failures in a row, of {', '.join(each['tasks'])}; "
+            "no outage yet"
+        )
+    for each in traffic["budgets"]:
+        over = f"; OVER, retries come {text_of(each['wait_seconds'])} later" if each["wait_seconds"] else ""
+        yield f"  budget of {each['task']}: {each['tokens']:.0f} of {each['capacity']:.0f} retries left{over}"
+    if traffic["budgets_not_read"]:
+        yield f"  the budgets of {traffic['budgets_not_read']} more tasks were not read"
+    if not (traffic["problem"] or traffic["outages"] or traffic["runs"]):
+        yield "  no dependency is down"
+
+
+def _span(low: float, high: float) -> str:
+    return text_of(low) if text_of(low) == text_of(high) else f"{text_of(low)} to {text_of(high)}"
