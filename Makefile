@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements/dev.txt
-# Directories below tests/, in the order they run.
+# Directories below tests/, in the order they run. tests/chaos takes minutes, and has a target of its own.
 LEVELS ?= unit contract integration system browser migrations
 PYTEST_ARGS ?=
 
@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed-$(shell cat $(REQUIREMENTS) pyproject.toml 2>/dev/nu
 DEMO_STAMP := $(DEMO_VENV)/.installed-$(shell cat requirements/demo.txt pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check format bench reference requirements clean python-new-enough
+.PHONY: help setup demo up test chaos check format bench reference requirements clean python-new-enough
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ up: $(DEMO_STAMP) ## The same shop, with its admin and Flower, until Ctrl-C
 test: $(STAMP) ## Run the tests of LEVELS against real servers
 	$(BIN)/python -m tests.install_servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(LEVELS)))
+
+chaos: $(STAMP) ## A retry storm on real workers, beside plain Celery: four minutes, with a table and histograms
+	$(BIN)/python -m tests.install_servers
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -s tests/chaos
 
 check: $(STAMP) ## Format, lint, types, direction of imports
 	@failed=; for tool in "ruff format --check $(SOURCES)" "ruff check $(SOURCES)" mypy lint-imports; do \

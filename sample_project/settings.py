@@ -31,7 +31,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
-    # The whole installation of celery-hardening. HARDENING, DLQ and BEAT_LEADER keep their defaults.
+    # The whole installation of celery-hardening. DLQ and BEAT_LEADER keep their defaults; HARDENING is below.
     "hardening",
     "dlq",
     "beat_leader",
@@ -96,4 +96,12 @@ CELERY_RESULT_BACKEND = os.environ.get("SHOP_RESULT_URL") or "redis://127.0.0.1:
 CELERY_TASK_ROUTES = {
     "sample_project.notifications.tasks.*": {"queue": "io"},
     "sample_project.billing.tasks.send_receipt": {"queue": "io"},
+}
+
+HARDENING = {
+    # What the built-in rules cannot know: errors of a library without rules.
+    "CLASSIFY": {"PIL.UnidentifiedImageError": "permanent"},
+    # For a demo of some seconds. A real project keeps the defaults: ten attempts, some of them half an hour
+    # apart. A task may say otherwise, as billing's write_statement and mistakes' wait_for_parcel do.
+    "RETRY": {"BASE": "500 ms", "FLOOR": "250 ms", "CAP": "2 s", "MAX_ATTEMPTS": 3},
 }

@@ -21,7 +21,7 @@ TILE = (320, 240)
 def make_thumbnail(self: Task[Any, Any], picture: str) -> str:
     """Make a picture's thumbnail and return its name. Running it twice gives the same file.
 
-    A broken picture stays broken: Permanent keeps the job as a dead letter at once, without retries.
+    A broken picture stays broken: the job is kept as a dead letter at once, without retries.
     """
     with effect(self):
         image = _load(picture)
@@ -49,11 +49,10 @@ def _load(picture: str) -> Image.Image:
     try:
         with Image.open(Path(settings.MEDIA_ROOT) / "pictures" / picture) as image:
             return image.convert("RGB")
-    except UnidentifiedImageError as exc:
-        raise Permanent(f"{picture} is not a picture") from exc
+    except UnidentifiedImageError:
+        raise  # Not a picture at all: HARDENING["CLASSIFY"] has a rule for it.
     except OSError as exc:
-        # Pillow reports a truncated file as an OSError without a number; one with a number is the disk's,
-        # and may pass.
+        # Pillow reports a truncated file as an OSError without a number, which no rule can tell from others.
         if exc.errno is not None:
             raise
         raise Permanent(f"{picture} is broken: {exc}") from exc

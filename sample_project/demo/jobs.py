@@ -42,6 +42,7 @@ CASES = (
     Case(kind="webhook, 200", task=WEBHOOK, share=0.20),
     Case(kind="webhook, 503 once", task=WEBHOOK, share=0.06),
     Case(kind="webhook, 503", task=WEBHOOK, share=0.02),
+    Case(kind="webhook, 429", task=WEBHOOK, share=0.02),
     Case(kind="webhook, 404", task=WEBHOOK, share=0.02),
     Case(kind="webhook, too slow", task=WEBHOOK, share=0.02),
     Case(kind="webhook, dropped", task=WEBHOOK, share=0.02),
@@ -60,6 +61,7 @@ CASES = (
         can_succeed=False,
     ),
     Case(kind="mistake, retries", task=f"{MISTAKES}.wait_for_parcel", share=0.01, can_succeed=False),
+    Case(kind="mistake, unclassified", task=f"{MISTAKES}.ask_supplier", share=0.01, can_succeed=False),
 )
 FEWEST = len(CASES)
 CASE_OF = {case.kind: case for case in CASES}
@@ -127,6 +129,8 @@ def _arguments(case: Case, serial: int, webhooks: str, dice: random.Random) -> t
             path = {
                 "200": "ok", "503 once": "busy-once", "503": "busy",
                 "404": "gone", "too slow": "slow", "dropped": "drop",
+                # Retry-After has two forms: seconds, and a date.
+                "429": "limited" if serial % 2 else "limited-until",
             }[manner]  # fmt: skip
             return (f"{webhooks}/{path}/{order}", {"order": order, "status": "paid", "amount": amount})
         case task if task == RECEIPT:
@@ -140,4 +144,5 @@ def _arguments(case: Case, serial: int, webhooks: str, dice: random.Random) -> t
                 "result": ("2026-01",),
                 "too long": (60,),
                 "retries": (f"parcel-{serial}",),
+                "unclassified": (order,),
             }[manner]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
+from sample_project.demo.table import laid_out
 from sample_project.effects import STARTED, SUCCEEDED, Effect
 
 
@@ -33,13 +35,24 @@ class LetterState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One failed attempt, as a letter tells of it."""
+
+    verdict: str = ""
+    rule: str = ""
+    began: datetime | None = None
+    failed: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One dead letter of the store."""
+    """One dead letter of the store; `attempts` in their order."""
 
     id: str
     key: str
     reason: str
     state: LetterState
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,21 +210,9 @@ def was_repeated(effects: Iterable[Effect]) -> bool:
 
 def render(ledger: Ledger) -> str:
     """The ledger as a table, with its total as the last row."""
-    head = (
-        "job",
-        "published",
-        *(str(fate) for fate in Fate),
-        "retried",
-        "recovered",
-        "repeated",
-        "dead by reason",
-    )
-    table = [head, *(_cells(row) for row in ledger.rows), _cells(replace(ledger.total, dead_by_reason={}))]
-    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
-    lines = ["  ".join(_aligned(line, widths)).rstrip() for line in table]
-    rule = "-" * max(len(line) for line in lines)
-    lines[1:1] = [rule]
-    lines[-1:-1] = [rule]
+    head = ("job", "published", *(str(fate) for fate in Fate), "retried", "recovered", "repeated")
+    table = [head, *(_cells(row) for row in ledger.rows), _cells(ledger.total)]
+    lines = laid_out(table, words=(0,), total=True)
     reasons = ledger.total.dead_by_reason
     if reasons:
         lines += ["", f"dead by reason: {_reasons(reasons)}"]
@@ -222,16 +223,8 @@ def render(ledger: Ledger) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     numbers = (row.published, *(row.of(fate) for fate in Fate), row.retried, row.recovered, row.repeated)
-    return (row.kind, *(str(number) if number else "." for number in numbers), _reasons(row.dead_by_reason))
+    return (row.kind, *(str(number) if number else "." for number in numbers))
 
 
 def _reasons(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
-
-
-def _aligned(cells: tuple[str, ...], widths: list[int]) -> list[str]:
-    last = len(cells) - 1
-    return [
-        cell.ljust(width) if i in (0, last) else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]

@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 
 from sample_project.demo.jobs import CASE_OF, plan, trickle
 from sample_project.demo.ledger import Fate, Ledger, LetterState, render
-from sample_project.demo.letters import all_letters, replay_letters
+from sample_project.demo.letters import missing_rules, replay_letters
 from sample_project.demo.monthend import MonthEnd
 from sample_project.demo.progress import say
 from sample_project.demo.publishing import publish, send
 from sample_project.demo.stage import FLOWER_PORT, OPERATOR, WEB_PORT, Stage
+from sample_project.demo.verdicts import why
 from sample_project.demo.watch import Watch
 from sample_project.effects import RAISED, EffectReader
 
@@ -26,13 +27,13 @@ def play(stage: Stage, number: int) -> int:
     watch = _watch(stage)
     begun = time.monotonic()
     first = _first_run(stage, number, watch)
-    print(f"\nAfter the first run:\n\n{render(first)}\n", flush=True)
+    print(f"\nAfter the first run:\n\n{render(first)}\n\n{_explained(watch)}\n", flush=True)
 
     say("mending the web server and the mail server, and replaying what can succeed now")
     stage.mended.set()
     again = [
         letter.id
-        for letter in all_letters()
+        for letter in watch.letters
         if letter.state is LetterState.OPEN and CASE_OF[watch.published[letter.key]].can_succeed
     ]
     replay_letters(again)
@@ -48,7 +49,7 @@ def stay(stage: Stage, number: int) -> int:
     stage.open_doors()
     watch = _watch(stage)
     ledger = _first_run(stage, number, watch)
-    print(f"\n{render(ledger)}\n\n{ledger.line}\n\n{_doors(stage)}", flush=True)
+    print(f"\n{render(ledger)}\n\n{_explained(watch)}\n\n{ledger.line}\n\n{_doors(stage)}", flush=True)
     with suppress(KeyboardInterrupt):
         for job in trickle(webhooks=stage.http.url):
             stage.check()
@@ -67,6 +68,16 @@ def as_expected(ledger: Ledger) -> bool:
     for kind, number in unhappy.items():
         say(f"demo: {number} jobs that could succeed did not: {kind}")
     return not unhappy
+
+
+def _explained(watch: Watch) -> str:
+    """Why the dead letters are there, by their own words; and the rules that an operator is asked for."""
+    table = f"Why, as the letters say:\n\n{why(watch.published, watch.letters, kinds=CASE_OF)}"
+    snippet = missing_rules()
+    if not snippet:
+        return table
+    asked = "Errors that no rule knows; `manage.py dlq_unclassified` gives this to paste:"
+    return f"{table}\n\n{asked}\n\n{snippet}"
 
 
 def _first_run(stage: Stage, number: int, watch: Watch) -> Ledger:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sample_project.demo.broker import held_keys
 from sample_project.demo.jobs import CASE_OF
-from sample_project.demo.ledger import Fate, Ledger, count
+from sample_project.demo.ledger import Fate, Ledger, Letter, count
 from sample_project.demo.letters import all_letters
 from sample_project.demo.progress import Progress
 from sample_project.effects import Effect, EffectReader
@@ -18,7 +18,7 @@ LOST_AFTER_SECONDS = 10.0
 
 
 class Watch:
-    """All that was seen of the published jobs so far.
+    """All that was seen of the published jobs so far, and the letters of the last look.
 
     `published` maps delivery key to kind of job, for those that the broker took. `check` is called at each
     look; it raises when waiting on makes no sense, because a worker is gone for instance.
@@ -27,6 +27,7 @@ class Watch:
     def __init__(self, *, effects: EffectReader, broker_url: str, check: Callable[[], None]) -> None:
         self.published: dict[str, str] = {}
         self.effects: list[Effect] = []
+        self.letters: list[Letter] = []
         self._reader = effects
         self._broker_url = broker_url
         self._check = check
@@ -36,9 +37,9 @@ class Watch:
         self._check()
         # In the direction in which a job moves, so that none slips past.
         on_broker = held_keys(self._broker_url)
-        letters = all_letters()
+        self.letters = all_letters()
         self.effects += self._reader.new()
-        return count(self.published, self.effects, letters, on_broker, kinds=tuple(CASE_OF))
+        return count(self.published, self.effects, self.letters, on_broker, kinds=tuple(CASE_OF))
 
     def wait_for(self, happened: Callable[[Effect], bool], *, timeout: float) -> Effect | None:
         """The first effect of this kind; None when it does not come in time."""

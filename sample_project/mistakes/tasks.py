@@ -1,4 +1,4 @@
-"""Four classic mistakes. Plain Celery would log and forget them; here each ends as a kept dead letter."""
+"""Five classic mistakes. Plain Celery would log and forget them; here each ends as a kept dead letter."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from typing import Any
 
 from celery import Task, shared_task
 
+from hardening import RetryLater
 from sample_project.effects import effect
+
+POLL_SECONDS = 0.2
 
 
 class Report:
     """Something that JSON cannot say."""
 
 
+class SupplierMumbled(Exception):
+    """An error of the shop's own, of which no rule says whether it may pass."""
+
+
 @shared_task(bind=True, time_limit=30)
 def total_of(self: Task[Any, Any], lines: list[dict[str, Any]]) -> int:
-    """A bug: a line without a price is a TypeError. Nothing retries it."""
+    """A bug: a line without a price is a TypeError, and the same line fails in the same place again."""
     with effect(self):
         return sum(line["price"] * line["quantity"] for line in lines)
 
@@ -37,8 +44,15 @@ def import_catalogue(self: Task[Any, Any], pages: int) -> int:
         return pages
 
 
-@shared_task(bind=True, autoretry_for=(LookupError,), default_retry_delay=1, max_retries=3, time_limit=30)
+@shared_task(bind=True, max_retries=3, time_limit=30)
 def wait_for_parcel(self: Task[Any, Any], parcel: str) -> str:
     """Polling by retry, for something that never comes: the retries run out."""
     with effect(self):
-        raise LookupError(f"parcel {parcel} has not arrived")
+        raise RetryLater(POLL_SECONDS, f"parcel {parcel} has not arrived")
+
+
+@shared_task(bind=True, time_limit=30)
+def ask_supplier(self: Task[Any, Any], order: str) -> str:
+    """An error that no rule knows: a few tries, then the letter says that a rule is missing."""
+    with effect(self):
+        raise SupplierMumbled(f"what does the supplier mean by {order}?")

@@ -1,11 +1,13 @@
 """An HTTP server that takes webhooks; the first part of the path says how it behaves.
 
-/ok  /busy-once (503, then 200)  /busy (503 with Retry-After)  /gone (404)  /slow  /drop (no answer at all)
+/ok  /busy-once (503, then 200)  /busy (503)  /gone (404)  /slow  /drop (no answer at all)
+/limited (429, Retry-After in seconds)  /limited-until (429, Retry-After as a date)
 """
 
 from __future__ import annotations
 
 import socket
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
@@ -68,6 +70,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK)
             case "busy":
                 self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+            case "limited":
+                self._answer(HTTPStatus.TOO_MANY_REQUESTS, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+            case "limited-until":
+                until = self.date_time_string(int(time.time()) + RETRY_AFTER_SECONDS)
+                self._answer(HTTPStatus.TOO_MANY_REQUESTS, {"Retry-After": until})
             case "slow":
                 self.server.stopping.wait(SLOW_SECONDS)
                 self._answer(HTTPStatus.OK)

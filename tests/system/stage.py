@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +24,16 @@ from tests.helpers.wait import wait_until
 PROJECT = "tests.system.project"
 ROOT = Path(__file__).parents[2]
 ALIAS = "stage"
+COMBINATIONS = [(broker, pool) for broker in ("redis", "rabbitmq") for pool in ("prefork", "gevent")]
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A task that was sent."""
+    """A task that was sent, at the time `at`."""
 
     id: str
     app: Celery
+    at: float = field(default_factory=time.time)
 
     @property
     def state(self) -> str:
@@ -123,6 +126,14 @@ class Stage:
     def release(self) -> None:
         Path(f"{self.effects_path}.release").touch()
 
+    def withhold(self) -> None:
+        """Take the release back."""
+        Path(f"{self.effects_path}.release").unlink()
+
+    def bring_up(self, dependency: str) -> None:
+        """From now on the dependency of some tasks works."""
+        Path(f"{self.effects_path}.{dependency}").touch()
+
     def letters(self, **filters: Any) -> list[DeadLetter]:
         connections[ALIAS].close()  # The server may have been stopped since the last look.
         return list(DeadLetter.objects.using(ALIAS).filter(**filters).order_by("failed_at"))
@@ -147,6 +158,10 @@ class Stage:
 
     def logs(self) -> str:
         return "\n".join(worker.logs()[-6000:] for worker in self.workers)
+
+    def said(self, text: str) -> int:
+        """How often the workers logged it."""
+        return sum(worker.logs().count(text) for worker in self.workers)
 
     def close(self) -> None:
         self.release()

@@ -17,6 +17,7 @@ import pytest
 from hardening.testing.processes import ManagedProcess
 from sample_project.demo.jobs import CASES
 from sample_project.demo.stage import WEB_PORT
+from sample_project.receivers.http import RETRY_AFTER_SECONDS
 from tests.helpers.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,6 +120,51 @@ def test_what_can_be_mended_succeeds_in_the_end_and_what_cannot_stays_a_dead_let
     for case in CASES:
         published, succeeded, dead = rows[case.kind][:3]
         assert (succeeded, dead) == ((published, ".") if case.can_succeed else (".", published)), case.kind
+
+
+# Job -> what its letters say decided, and why they ended.
+SAID = {
+    "webhook, 503": ("transient", "http.status 503", "retries_exhausted"),
+    "webhook, 429": ("transient", "http.status 429", "retries_exhausted"),
+    "webhook, 404": ("permanent", "http.status 404", "permanent"),
+    "webhook, too slow": ("transient", "http.timeout", "retries_exhausted"),
+    "webhook, dropped": ("transient", "http.connection", "retries_exhausted"),
+    "receipt, 451": ("transient", "smtp.recipients 451", "retries_exhausted"),
+    "receipt, 550": ("permanent", "smtp.recipients 550", "permanent"),
+    "mistake, bug": ("permanent", "python.programming", "permanent"),
+    "mistake, retries": ("transient", "raised", "retries_exhausted"),
+    "mistake, unclassified": ("unknown", "none", "unclassified"),
+}
+
+
+def explained(output: str) -> dict[str, tuple[str, str, str, str]]:
+    """Verdict, rule, reason and shortest wait of each kind of job, after the first run."""
+    table = output.partition("Why, as the letters say:\n\n")[2].partition("\n\n")[0]
+    rows = [re.split(" {2,}", line) for line in table.splitlines()[2:]]
+    return {row[0]: (row[2], row[3], row[6], row[5]) for row in rows}
+
+
+def test_each_dead_job_is_shown_with_the_verdict_and_the_rule_that_decided(finished):
+    done, _ = finished
+
+    found = {kind: said[:3] for kind, said in explained(done.stdout).items() if kind in SAID}
+
+    assert found == SAID
+
+
+@pytest.mark.parametrize("kind", ["webhook, 503", "webhook, 429"])
+def test_no_retry_came_before_its_retry_after(finished, kind):
+    done, _ = finished
+
+    shortest = explained(done.stdout)[kind][3]
+
+    assert float(shortest.removesuffix(" s")) >= RETRY_AFTER_SECONDS
+
+
+def test_an_error_that_no_rule_knows_is_shown_with_the_settings_that_name_it(finished):
+    done, _ = finished
+
+    assert '"sample_project.mistakes.tasks.SupplierMumbled": "transient",' in done.stdout
 
 
 def test_the_job_whose_process_was_killed_is_run_again(finished):

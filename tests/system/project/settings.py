@@ -17,8 +17,16 @@ CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {
     "retry_policy": {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
 }
 
-if "TEST_HARDENING" in os.environ:
-    HARDENING = json.loads(os.environ["TEST_HARDENING"])
+# Numbers that let a test see several attempts, and a whole outage, in a few seconds.
+HARDENING = {
+    "RETRY": {"BASE": "0.2 s", "FLOOR": "0.1 s", "CAP": "0.5 s"},
+    "OUTAGE": {"FAILURES": 5, "FIRST_WAIT": "0.5 s", "LONGEST_WAIT": "1 s", "PROBE_LEASE": "10 s"},
+    "CLASSIFY": {
+        "tests.system.project.retrying.Misfit": {"verdict": "transient", "name": "a misfit passes"},
+        "tests.system.project.retrying.CourierDown": {"verdict": "transient", "dependency": "courier"},
+    },
+    **json.loads(os.environ.get("TEST_HARDENING", "{}")),
+}
 if "TEST_DLQ" in os.environ:
     DLQ = json.loads(os.environ["TEST_DLQ"])
 # {"CELERY_TASK_ACKS_LATE": false, ...}: as if the project had written them here.

@@ -127,8 +127,8 @@ def exhaust(self: Task) -> None:
 @shared_task(name="exhaust_by_hand", bind=True, max_retries=1)
 def exhaust_by_hand(self: Task, secret_number: int = 0, password: str = "") -> None:
     try:
-        raise KeyError(f"no key; {password}")
-    except KeyError as exc:
+        raise RuntimeError(f"no luck; {password}")
+    except RuntimeError as exc:
         raise self.retry(exc=exc, countdown=0.3) from exc
 
 
@@ -170,7 +170,7 @@ class Unpicklable(Exception):
         self.two = two
 
 
-@shared_task(name="unpicklable")
+@shared_task(name="unpicklable", retry_policy={"automatic": False})
 def unpicklable() -> None:
     raise Unpicklable("first", "second")
 
