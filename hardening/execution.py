@@ -23,44 +23,28 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import billiard.einfo
-from billiard.einfo import ExceptionInfo
-from celery import states
-from celery.app.trace import TraceInfo, trace_ok_t
 from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
-from celery.utils.serialization import get_pickleable_exception
-from kombu.exceptions import EncodeError, OperationalError
 
-from .capture import DELIVERY, Keeper, LetterNotKept, keeper_for
+from .capture import Keeper
 from .classification.verdict import Verdict
 from .core.letter import Attempt
 from .core.reasons import Reason
-from .current import running
 from .history import attempt_from, attempt_number, class_path, encode_history
 from .reason import reason_for
 from .retries.aftermath import DependencyDown, Next, Step, follow, follow_admission, judge
 from .retries.sending import RetryUnpublished, send
-from .retries.traffic import Traffic, traffic_for
+from .retries.traffic import Traffic
 from .returning import RetryNotSent
 
-__all__ = ["CUT_OFF", "BodyInterrupted", "Execution", "error_of", "guarded_trace"]
+__all__ = ["BodyInterrupted", "Execution", "is_greenlet_exit"]
 
 logger = logging.getLogger("hardening")
-
-
-CUT_OFF: set[str] = set()
-"""Ids of tasks whose greenlet was killed. Celery's gevent pool calls them successful and acknowledges."""
-
 
 _MOST_OF_A_RULE = 120  # Characters: it travels in a header, and its code comes from another side.
 
 
 class BodyInterrupted(Exception):
     """Stands for an error of a body that is no Exception, which Celery's pools cannot bear."""
-
-
-class UnreadableError(Exception):
-    """Stands for an error whose text or traceback cannot be made: only its class path is left."""
 
 
 class Execution:
@@ -235,7 +219,7 @@ class Execution:
 
     def _ends_more_than_the_task(self, exc: BaseException) -> bool:
         """Whether an error that is no Exception is meant for the worker, and not a way for a body to fail."""
-        if isinstance(exc, (KeyboardInterrupt, WorkerShutdown, WorkerTerminate)) or _is_greenlet_exit(exc):
+        if isinstance(exc, (KeyboardInterrupt, WorkerShutdown, WorkerTerminate)) or is_greenlet_exit(exc):
             return True
         if _is_green_timeout(exc) and self._has_hard_limit():
             return True  # The pool's own, on its way to the parent's on_timeout.
@@ -268,49 +252,8 @@ class Execution:
         return self.keeper.cleaner(self.task, self.request or self.task.request)
 
 
-def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
-    """Celery's tracer for a task, with an honest answer when it breaks."""
-    keeper = keeper_for(task.app)
-    traffic = traffic_for(task.app)
-
-    def trace(uuid: str, args: Any, kwargs: Any, request: Any = None) -> Any:
-        properties = request.get("properties") if request else None
-        delivery = properties.pop(DELIVERY, None) if properties else None
-        if delivery is None:  # Not from a hardened worker: a test that calls the trace itself.
-            return tracer(uuid, args, kwargs, request)
-        execution = Execution(task, uuid, delivery, keeper, traffic)
-        token = running.set(execution)
-        try:
-            outcome = tracer(uuid, args, kwargs, request)
-        except (MemoryError, Reject):
-            raise
-        except Exception as exc:
-            return _after_broken_trace(execution, request, exc)
-        except BaseException as exc:
-            if _is_greenlet_exit(exc):
-                CUT_OFF.add(uuid)
-            raise
-        finally:
-            running.reset(token)
-        info = outcome.info
-        if info is None and isinstance(outcome.retval, ExceptionInfo):
-            return _after_no_start(execution, request, outcome)
-        if info is None or execution.kept or not _is_final(info):
-            return outcome
-        if isinstance(info.retval, MemoryError) or execution.retry_sent:
-            # The worker ends and the message comes back; or a retry was sent. It lives on.
-            return outcome
-        return _after_late_failure(execution, request, outcome)
-
-    return trace
-
-
-def _is_final(info: Any) -> bool:
-    rejected = info.state == states.REJECTED and not getattr(info.retval, "requeue", False)
-    return bool(rejected or info.state == states.FAILURE)
-
-
-def _is_greenlet_exit(exc: BaseException) -> bool:
+def is_greenlet_exit(exc: BaseException) -> bool:
+    """Whether a greenlet is being killed."""
     greenlet = sys.modules.get("greenlet")
     return greenlet is not None and isinstance(exc, greenlet.GreenletExit)
 
@@ -318,102 +261,3 @@ def _is_greenlet_exit(exc: BaseException) -> bool:
 def _is_green_timeout(exc: BaseException) -> bool:
     pools = (sys.modules.get("gevent"), sys.modules.get("eventlet"))
     return any(pool is not None and isinstance(exc, pool.Timeout) for pool in pools)
-
-
-def _after_no_start(execution: Execution, request: Any, outcome: Any) -> Any:
-    """Celery could not begin, as with keyword arguments that are no mapping, and calls it a success."""
-    from celery.app.task import Context
-
-    exc = error_of(outcome.retval)
-    execution.request = Context(request)
-    try:
-        execution.keep(exc, Reason.INTERNAL_ERROR, close=True)
-    except LetterNotKept as not_kept:
-        return _answer(states.IGNORED, not_kept)
-    try:
-        execution.task.backend.mark_as_failure(execution.task_id, exc, request=execution.request)
-    # The letter is kept: whoever cannot be told is not worth a second run.
-    except Exception:
-        logger.exception(
-            "the failure of task %s[%s] could not be stored", execution.task.name, execution.task_id
-        )
-    return _answer(states.FAILURE, exc)
-
-
-def _after_late_failure(execution: Execution, request: Any, outcome: Any) -> Any:
-    """Celery failed the task outside its body: before it began, or when it stored the result."""
-    from celery.app.task import Context
-
-    exc = outcome.info.retval
-    if execution.request is None:
-        execution.request = Context(request)
-    if isinstance(exc, EncodeError) and execution.finished:
-        reason = Reason.RESULT_NOT_SERIALISABLE
-    elif execution.finished and isinstance(exc, OperationalError):
-        reason = Reason.CALLBACK_UNPUBLISHED
-    else:
-        reason = Reason.INTERNAL_ERROR if execution.finished else reason_for(exc)
-    try:
-        execution.keep(exc, reason, close=True)
-    except LetterNotKept as not_kept:
-        return _answer(states.IGNORED, not_kept)
-    return outcome
-
-
-def _after_broken_trace(execution: Execution, request: Any, exc: Exception) -> Any:
-    """The tracer itself raised: as a rule the result backend is down. Say how the body really ended."""
-    from celery.app.task import Context
-
-    logger.error(
-        "the outcome of task %s[%s] could not be stored in the result backend: %r",
-        execution.task.name,
-        execution.task_id,
-        exc,
-        extra={"task_id": execution.task_id, "task_name": execution.task.name},
-    )
-    ended_by = execution.ended_by
-    if isinstance(ended_by, Retry):
-        return _answer(states.RETRY, ended_by)
-    if execution.retry_sent and isinstance(ended_by, Exception):
-        return _answer(states.FAILURE, ended_by)
-    if isinstance(ended_by, Ignore):
-        return _answer(states.IGNORED, ended_by)
-    if isinstance(ended_by, Reject):
-        return _answer(states.REJECTED, ended_by)
-    if isinstance(ended_by, MemoryError) or (execution.kept and isinstance(ended_by, Exception)):
-        return _answer(states.FAILURE, ended_by)
-    if execution.request is None:
-        execution.request = Context(request)
-    try:
-        execution.keep(exc, Reason.RESULT_NOT_STORED, close=True)
-    except LetterNotKept as not_kept:
-        return _answer(states.IGNORED, not_kept)
-    return _answer(states.FAILURE, exc)
-
-
-def _answer(state: str, exc: BaseException) -> Any:
-    told = get_pickleable_exception(exc) if isinstance(exc, Exception) else exc
-    try:
-        return _raised(state, told)
-    except Exception:
-        logger.warning("%s cannot be formatted; a stand-in is reported", class_path(type(exc)))
-    # Celery and the pool's process would break on it as well, and the message would come back for ever.
-    return _raised(state, UnreadableError(class_path(type(exc))))
-
-
-def _raised(state: str, exc: BaseException) -> Any:
-    try:
-        raise exc
-    except BaseException as raised:
-        if isinstance(raised, UnreadableError):
-            raised.__suppress_context__ = True
-        return trace_ok_t(ExceptionInfo(), TraceInfo(state, raised), 0.0, None)
-
-
-def error_of(exc_info: Any) -> BaseException:
-    """The error in what a pool reports."""
-    exc = exc_info.exception
-    with_traceback: Any = billiard.einfo.ExceptionWithTraceback  # type: ignore[attr-defined]
-    if isinstance(exc, with_traceback):
-        exc = exc.exc
-    return exc if isinstance(exc, BaseException) else Exception(repr(exc))

@@ -13,11 +13,11 @@ from celery.worker.state import task_ready
 
 from .capture import DELIVERY, LetterNotKept, delivery_of, keeper_for
 from .core.reasons import Reason
-from .execution import CUT_OFF, error_of
 from .history import attempt_number
 from .holding import holding_for
 from .private import celery_version
 from .returning import RetryNotSent, returning_for
+from .trace import CUT_OFF, error_of
 
 __all__ = ["HardenedRequest"]
 

@@ -107,7 +107,7 @@ class _TraceSlot:
         return None if task is None else task.__dict__.get(self._STORED)
 
     def __set__(self, task: Any, tracer: Any) -> None:
-        from .execution import guarded_trace
+        from .trace import guarded_trace
 
         task.__dict__[self._STORED] = None if tracer is None else guarded_trace(task, tracer)
 

@@ -12,7 +12,8 @@ from types import EllipsisType
 from typing import Any
 
 from hardening.core.reasons import Reason
-from hardening.rehearsal import CannotRehearse, Raises, Rehearsal, RehearsedAttempt, rehearse
+from hardening.rehearsal import CannotRehearse, Raises, rehearse
+from hardening.rehearsed import Rehearsal, RehearsedAttempt
 
 __all__ = [
     "CannotRehearse",

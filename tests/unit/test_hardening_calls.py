@@ -12,7 +12,7 @@ from celery.exceptions import MaxRetriesExceededError, Reject, Retry
 from django.db import transaction
 
 from hardening import Permanent
-from hardening.execution import error_of
+from hardening.trace import error_of
 from tests.helpers.hardened_apps import (
     EVENTS,
     LETTERS,

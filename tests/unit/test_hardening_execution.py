@@ -18,10 +18,10 @@ from hardening.capture import LetterNotKept
 from hardening.core.identity import ATTEMPTS_HEADER
 from hardening.core.redaction import MASK
 from hardening.current import current
-from hardening.execution import CUT_OFF, error_of
 from hardening.history import decode_history
 from hardening.private import celery_version
 from hardening.returning import returning_for
+from hardening.trace import CUT_OFF, error_of
 from tests.helpers.hardened_apps import (
     EVENTS,
     LETTERS,
