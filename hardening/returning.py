@@ -85,7 +85,10 @@ def _given_back(request: Any) -> bool:
     about = {"task_id": request.id, "task_name": request.name}
     deliveries = getattr(message.channel, "qos", None)  # kombu's own, for brokers that do not count them.
     if message.acknowledged or (deliveries is not None and not _has(deliveries, message.delivery_tag)):
-        return True  # Its connection died, and it went back with all others.
+        logger.info(
+            "task %s[%s] went back to the broker with its connection", request.name, request.id, extra=about
+        )
+        return True
     try:
         message.reject(requeue=True)
     # Redis may refuse it in any way that it has; the message is safe meanwhile.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,12 @@ from hardening.history import decode_history
 from .effects import hold, record
 
 
+def tried(name: str, **options: Any) -> Callable[[Callable[..., Any]], Task]:
+    """Celery's shared_task, with options that its types do not know."""
+    made: Callable[[Callable[..., Any]], Task] = shared_task(name=name, bind=True, **options)
+    return made
+
+
 def began(task: Task) -> None:
     """One line: task, id, retries, time, parks."""
     request: Any = task.request
@@ -31,7 +38,7 @@ def is_up(dependency: str) -> bool:
     return Path(f"{os.environ['TEST_EFFECTS']}.{dependency}").exists()
 
 
-@shared_task(name="flaky", bind=True)
+@tried("flaky")
 def flaky(self: Task, value: Any = None) -> Any:
     """Fails twice; then says which attempts its message carried."""
     began(self)
@@ -42,9 +49,8 @@ def flaky(self: Task, value: Any = None) -> Any:
     return value
 
 
-@shared_task(
-    name="down_for_long",
-    bind=True,
+@tried(
+    "down_for_long",
     retry_policy={"base": 0.3, "cap": 0.6, "floor": 0.2, "max_attempts": 4},
 )
 def down_for_long(self: Task) -> None:
@@ -52,58 +58,57 @@ def down_for_long(self: Task) -> None:
     raise ConnectionError("no answer")
 
 
-@shared_task(name="down_on_schedule", bind=True, retry_policy={"delays": "0.2 s, 0.7 s"})
+@tried("down_on_schedule", retry_policy={"delays": "0.2 s, 0.7 s"})
 def down_on_schedule(self: Task) -> None:
     began(self)
     raise ConnectionError("no answer")
 
 
-@shared_task(name="fetch", bind=True, retry_policy={"max_attempts": 2})
+@tried("fetch", retry_policy={"max_attempts": 2})
 def fetch(self: Task, url: str) -> None:
     began(self)
     requests.get(url, timeout=10).raise_for_status()
 
 
-@shared_task(name="fetch_soon", bind=True, retry_policy={"max_attempts": 2, "retry_after_cap": 1})
+@tried("fetch_soon", retry_policy={"max_attempts": 2, "retry_after_cap": 1})
 def fetch_soon(self: Task, url: str) -> None:
     began(self)
     requests.get(url, timeout=10).raise_for_status()
 
 
-@shared_task(name="strict", bind=True)
+@tried("strict")
 def strict(self: Task, one: int, two: int) -> None:
     began(self)
 
 
-@shared_task(name="backing_off", bind=True, retry_backoff=True)
+@tried("backing_off", retry_backoff=True)
 def backing_off(self: Task) -> None:
     began(self)
     if not self.request.retries:
         raise self.retry(exc=ConnectionError("not yet"))
 
 
-@shared_task(name="counting_down", bind=True, retry_backoff=120)
+@tried("counting_down", retry_backoff=120)
 def counting_down(self: Task) -> None:
     began(self)
     if not self.request.retries:
         raise self.retry(exc=ConnectionError("not yet"), countdown=0.8)
 
 
-@shared_task(name="broad", bind=True, autoretry_for=(Exception,))
+@tried("broad", autoretry_for=(Exception,))
 def broad(self: Task) -> None:
     began(self)
     raise KeyError("a defect")
 
 
-@shared_task(name="rejecting", bind=True, autoretry_for=(Exception,))
+@tried("rejecting", autoretry_for=(Exception,))
 def rejecting(self: Task) -> None:
     began(self)
     raise Reject("no use", requeue=False)
 
 
-@shared_task(
-    name="ageing",
-    bind=True,
+@tried(
+    "ageing",
     autoretry_for=(ConnectionError,),
     max_retries=None,
     retry_policy={"max_age": 2},
@@ -113,14 +118,14 @@ def ageing(self: Task) -> None:
     raise ConnectionError("no answer")
 
 
-@shared_task(name="later", bind=True)
+@tried("later")
 def later(self: Task, when: float | str) -> None:
     began(self)
     if not self.request.retries:
         raise RetryLater(datetime.fromisoformat(when) if isinstance(when, str) else when)
 
 
-@shared_task(name="unknown", bind=True)
+@tried("unknown")
 def unknown(self: Task) -> None:
     began(self)
     raise RuntimeError("what is this?")
@@ -134,19 +139,19 @@ class Misfit(Exception):
         self.two = two
 
 
-@shared_task(name="misfit", bind=True, retry_policy={"max_attempts": 2})
+@tried("misfit", retry_policy={"max_attempts": 2})
 def misfit(self: Task) -> None:
     began(self)
     raise Misfit("first", two="second")
 
 
-@shared_task(name="acknowledged_early", bind=True, early_ack="a lost one is harmless")
+@tried("acknowledged_early", early_ack="a lost one is harmless")
 def acknowledged_early(self: Task) -> None:
     began(self)
     raise ConnectionError("no answer")
 
 
-@shared_task(name="limited", bind=True, autoretry_for=(ConnectionError,), max_retries=1)
+@tried("limited", autoretry_for=(ConnectionError,), max_retries=1)
 def limited(self: Task, by_hand: int | None = None) -> None:
     """Retried by Celery up to the task's limit, or by hand up to the call's."""
     began(self)
@@ -155,7 +160,7 @@ def limited(self: Task, by_hand: int | None = None) -> None:
     raise self.retry(exc=ConnectionError("no answer"), max_retries=by_hand)
 
 
-@shared_task(name="stubborn", bind=True)
+@tried("stubborn")
 def stubborn(self: Task) -> None:
     """Held at its first attempt until the test says so; then it asks for a retry."""
     began(self)
@@ -164,7 +169,7 @@ def stubborn(self: Task) -> None:
         raise self.retry(exc=ConnectionError("not yet"), countdown=0.1)
 
 
-@shared_task(name="ask_supplier", bind=True, dependency="supplier")
+@tried("ask_supplier", dependency="supplier")
 def ask_supplier(self: Task) -> None:
     began(self)
     if not is_up("supplier"):
@@ -175,7 +180,7 @@ class CourierDown(Exception):
     """A rule of the project's says what it depends on."""
 
 
-@shared_task(name="ask_courier", bind=True)
+@tried("ask_courier")
 def ask_courier(self: Task) -> None:
     began(self)
     if not is_up("courier"):

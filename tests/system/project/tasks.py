@@ -170,7 +170,7 @@ class Unpicklable(Exception):
         self.two = two
 
 
-@shared_task(name="unpicklable", retry_policy={"automatic": False})
+@shared_task(name="unpicklable", retry_policy={"automatic": False})  # type: ignore[call-overload,untyped-decorator]
 def unpicklable() -> None:
     raise Unpicklable("first", "second")
 
