@@ -28,7 +28,7 @@ from hardening.core.identity import DEPENDENCY_HEADER, FIRST_HEADER, PARKED_HEAD
 from hardening.core.reasons import Reason
 from hardening.history import attempt_number
 
-from .decision import RAISED, Action, decide
+from .decision import RAISED, Action, decide, told_wait
 from .options import TaskOptions, options_of
 from .traffic import MOST_OF_A_TAG, Held, Traffic
 
@@ -121,6 +121,7 @@ def follow(execution: Any, exc: BaseException | None, asked: Asked | None) -> St
     if tag and verdict.kind is Kind.TRANSIENT:
         wait = traffic.failed(tag, execution)
         if wait is not None and _may_be_parked(execution, exc, decision.reason, asked):
+            wait = max(wait, told_wait(verdict, policy, execution.random))
             if policy.max_age is None or age + wait <= policy.max_age:
                 step = replace(step, next=Next.PARK, delay=wait, reason=None)
             else:

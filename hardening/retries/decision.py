@@ -13,7 +13,7 @@ from hardening.core.reasons import Reason
 from .durations import text_of
 from .policy import DEFAULTS, RetryPolicy, delay_after, spread
 
-__all__ = ["RAISED", "TIME_LIMIT", "Action", "Decision", "decide"]
+__all__ = ["RAISED", "TIME_LIMIT", "Action", "Decision", "decide", "told_wait"]
 
 RAISED = "raised"
 """The rule of errors that a task raised on purpose: Permanent, Transient, RetryLater."""
@@ -113,6 +113,21 @@ def _at_limit(verdict: Verdict, policy: RetryPolicy, *, attempt: int, asked: boo
     return Reason.RETRIES_EXHAUSTED
 
 
+def told_wait(verdict: Verdict, policy: RetryPolicy, rng: Callable[[], float]) -> float:
+    """The seconds that the other side or the task itself asked for, spread and capped; 0 for none."""
+    told = _told(verdict)
+    if told is None:
+        return 0.0
+    if verdict.rule != RAISED:
+        told = min(told, _given(policy.retry_after_cap, DEFAULTS.retry_after_cap))
+    return told + spread(told, rng, most=_MOST_SPREAD)
+
+
+def _told(verdict: Verdict) -> float | None:
+    told = verdict.retry_after  # A reader of headers of the project's own may return anything.
+    return told if told is not None and 0 <= told < math.inf else None
+
+
 def _wait(
     verdict: Verdict,
     *,
@@ -123,9 +138,7 @@ def _wait(
     rng: Callable[[], float],
 ) -> float:
     """The seconds to the next try. `left` are those to max_age."""
-    told = verdict.retry_after
-    if told is not None and not 0 <= told < math.inf:
-        told = None  # A reader of headers of the project's own may return anything.
+    told = _told(verdict)
     own = None if delay is None else max(0.0, delay)
     if told is None:
         return policy.delay(attempt, rng) if own is None else own

@@ -36,6 +36,7 @@ __all__ = [
     "Probe",
     "Wait",
     "admit",
+    "blind_wait",
     "failed",
     "inconclusive",
     "is_open",
@@ -134,6 +135,7 @@ class _State:
     failures: int = 0
     tasks: tuple[str, ...] = field(default=())
     open: _Open | None = None
+    failed_at: float = 0.0
 
 
 def failed(
@@ -141,15 +143,15 @@ def failed(
     *,
     task: str,
     prober: str | None,
-    successes: int,
+    success_age: float | None,
     now: float,
     rules: Outage,
 ) -> tuple[dict[str, Any], Event | None]:
     """An attempt of `task` failed by this dependency. `prober` names the attempt as `admit` was told.
 
-    `successes` are those that the reporter saw since its last report: more than 0 begin a new run.
-    While an outage is open they are too old to end it, and only the holder of the probe lengthens the
-    wait.
+    `success_age` are the seconds since the reporter last saw a success, None for never: one since the
+    latest failure begins a new run. While an outage is open that is too old to end it, and only the
+    holder of the probe lengthens the wait.
     """
     state = _read(document)
     if state.open is not None:
@@ -159,9 +161,9 @@ def failed(
         wait = min(state.open.wait * 2, max(rules.longest_wait, rules.first_wait))
         again = _Open(state.open.since, wait=wait, next_probe_at=now + wait, lease=rules.probe_lease)
         return _written(replace(counted, open=again)), Event.STILL_DOWN
-    if successes > 0:
+    if success_age is not None and now - success_age >= state.failed_at:
         state = _State()
-    state = _State(failures=state.failures + 1, tasks=_with(state.tasks, task))
+    state = _State(failures=state.failures + 1, tasks=_with(state.tasks, task), failed_at=now)
     if state.failures < rules.failures:
         return _written(state), None
     wait = rules.first_wait
@@ -215,6 +217,12 @@ def wait_of(document: Document | None, now: float) -> Wait | None:
     return None if state.open is None else _to_wait(_on_this_clock(state.open, now), now)
 
 
+def blind_wait(document: Document | None) -> Wait:
+    """For those who know of an outage and cannot ask the store: without its clock, one wait from now on."""
+    wait = view(document).wait
+    return Wait(wait, wait)
+
+
 def tasks_of(document: Document | None) -> tuple[str, ...]:
     """The tasks whose failures made the run or the outage; the first 12."""
     return _read(document).tasks
@@ -228,8 +236,8 @@ def park_delay(wait: Wait, rng: Callable[[], float]) -> float:
     after a failed probe is as long at least: whoever was parked before that probe asks again before the
     next one, and draws anew from the next window. At each probe all are therefore spread evenly over one
     wait from then on, and if it succeeds they arrive so: no peak, nobody later than that one wait.
-    (A delay of once or twice the wait from when each asks, as it was, adds up with the earlier delays to
-    a bell: its peak is above twice its mean, and its end two waits away.)
+    (Delays of one to two waits from when each asks would add up to a bell: its peak is above twice its
+    mean, and its end two waits away.)
     """
     return wait.seconds + wait.spread * rng()
 
@@ -278,7 +286,12 @@ def _kept(state: _State) -> dict[str, Any] | None:
 
 
 def _written(state: _State) -> dict[str, Any]:
-    document: dict[str, Any] = {"v": _VERSION, "failures": state.failures, "tasks": list(state.tasks)}
+    document: dict[str, Any] = {
+        "v": _VERSION,
+        "failures": state.failures,
+        "tasks": list(state.tasks),
+        "failed_at": state.failed_at,
+    }
     if state.open is not None:
         document |= {
             "open_since": state.open.since,
@@ -300,8 +313,10 @@ def _read(document: object) -> _State:
         return _State()
     if not all(isinstance(task, str) for task in tasks):
         return _State()
+    failed_at = document.get("failed_at")
+    latest = float(failed_at or 0.0) if _finite(failed_at) else 0.0
     if document.get("open_since") is None:
-        return _State(failures, tuple(tasks))
+        return _State(failures, tuple(tasks), None, latest)
     times = [document.get(name) for name in ("open_since", "wait", "next_probe_at", "lease", "prober_until")]
     prober = document.get("prober")
     if not all(_finite(time) for time in times) or not isinstance(prober, (str, type(None))):
@@ -310,7 +325,7 @@ def _read(document: object) -> _State:
     if wait <= 0 or lease <= 0:
         return _State()
     known = _Open(since, wait, next_probe_at, lease, prober, prober_until)
-    return _State(failures, tuple(tasks), known)
+    return _State(failures, tuple(tasks), known, latest)
 
 
 def _finite(value: object) -> bool:

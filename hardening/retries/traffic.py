@@ -1,8 +1,10 @@
 """Outages of dependencies and retry budgets, over all workers: asks and tells the shared store.
 
 Which way it fails: admit. A store that does not answer admits every task and every retry, says so
-once in a while, and is left alone for a few seconds. What a process noted and could not write is
-lost: a dependency is probed a little later, a budget is a little too generous.
+once in a while, and is left alone for a few seconds. Only an outage that a process read of before goes
+on in it, without probes, for the longest wait at most: one time-out must not let a herd loose on what
+is down. What a process noted and could not write is lost: a dependency is probed a little later, a
+budget is a little too generous.
 
 What a start costs: nothing, unless a task, a rule or a message names a dependency; then one read of
 the store each second and process.
@@ -23,7 +25,8 @@ from celery import Celery
 
 from hardening.conf import load_settings
 from hardening.core.identity import DEPENDENCY_HEADER
-from hardening.store import StateStore, chosen_store, update
+from hardening.core.loading import BackendError
+from hardening.store import StateStore, StoreUnavailable, chosen_store, update
 
 from . import budget, outage
 from .options import options_of, rules_name_dependencies
@@ -39,6 +42,7 @@ LEFT_ALONE_SECONDS = 5.0
 MOST_TAGS = 15
 """Dependencies that are followed at one time: all are in one document, whose size is bounded."""
 
+MOST_REMEMBERED = 1000
 MOST_OF_A_TAG = 100
 """Characters of a tag that count: a project's function may answer anything."""
 
@@ -75,9 +79,10 @@ class Traffic:
         self._rng = rng
         self._snapshot: Outages = {}
         self._read_at = -SNAPSHOT_SECONDS
+        self._known_until = 0.0
         self._down_until = 0.0
         self._starts: dict[str, int] = defaultdict(int)
-        self._successes: dict[str, int] = defaultdict(int)
+        self._succeeded_at: dict[str, float] = {}
 
     # Dependencies
 
@@ -92,6 +97,8 @@ class Traffic:
             return None
         for tag in tags:
             answer = self._change(tag, lambda doc, now: outage.admit(doc, prober=execution.task_id, now=now))
+            if answer is None and outage.is_open(self._snapshot.get(tag)):
+                answer = outage.blind_wait(self._snapshot[tag])
             if isinstance(answer, outage.Wait):
                 self.said_nothing(execution)
                 return Held(dependency=tag, seconds=outage.park_delay(answer, self._rng))
@@ -104,7 +111,9 @@ class Traffic:
         if not execution.concerned:
             return
         for tag in self._tags(execution):
-            self._successes[tag] += 1
+            if len(self._succeeded_at) >= MOST_REMEMBERED:  # Messages may bring tags of any kind.
+                self._succeeded_at.clear()
+            self._succeeded_at[tag] = self._clock()
             if self._snapshot.get(tag):
                 self._snapshot.pop(tag, None)
                 event = self._change(tag, lambda doc, now: outage.succeeded(doc, now=now))
@@ -113,14 +122,15 @@ class Traffic:
     def failed(self, tag: str, execution: Any) -> float | None:
         """A dependency failed. None: go on as the policy says; else: put the task back for so long."""
         rules = self._settings.outage_rules
-        successes = self._successes.pop(tag, 0)
+        success = self._succeeded_at.get(tag)
+        age = None if success is None else self._clock() - success
 
         def change(doc: Any, now: float) -> Any:
             after, event = outage.failed(
                 doc,
                 task=execution.task.name,
                 prober=execution.task_id,
-                successes=successes,
+                success_age=age,
                 now=now,
                 rules=rules,
             )
@@ -170,7 +180,12 @@ class Traffic:
     def _tags(self, execution: Any) -> list[str]:
         if self._clock() - self._read_at >= SNAPSHOT_SECONDS:
             self._read_at = self._clock()
-            self._snapshot = self._asked(lambda store: store.read(OUTAGES_KEY).value or {}, {})
+            read: Outages | None = self._asked(lambda store: store.read(OUTAGES_KEY).value or {}, None)
+            if read is not None:
+                self._snapshot = read
+                self._known_until = self._read_at + self._settings.outage_rules.longest_wait
+            elif self._read_at >= self._known_until:
+                self._snapshot = {}
         name = execution.task.name
         tags = [options_of(execution.task).dependency, getattr(execution.request, DEPENDENCY_HEADER, None)]
         tags += [tag for tag, doc in self._snapshot.items() if name in outage.tasks_of(doc)]
@@ -202,7 +217,8 @@ class Traffic:
             return ask(self._store)
         # Whatever the store or a test framework in front of it raises: admit, and say so.
         except Exception as exc:
-            self._down_until = self._clock() + LEFT_ALONE_SECONDS
+            if isinstance(exc, (StoreUnavailable, BackendError)):  # Of others, only this call knows.
+                self._down_until = self._clock() + LEFT_ALONE_SECONDS
             logger.warning("outages and retry budgets are unknown for now, everything is admitted: %s", exc)
             return otherwise
 

@@ -18,7 +18,7 @@ def fail(store: StateStore, tag: str, times: int, *, task: str = "shop.charge") 
         value = dict(value or {})
         for _ in range(times):
             value[tag], _event = outage.failed(
-                value.get(tag), task=task, prober=None, successes=0, now=now, rules=outage.Outage()
+                value.get(tag), task=task, prober=None, success_age=None, now=now, rules=outage.Outage()
             )
         return value, None
 

@@ -489,6 +489,46 @@ def test_a_message_that_failed_by_a_dependency_is_put_back_although_its_task_nam
     assert task.calls == []
 
 
+def test_a_failure_that_was_told_when_to_come_back_obeys_although_its_dependency_is_down(app, down) -> None:
+    traffic_for(app)._snapshot = {}  # It runs before its process knows.
+    task = failing(app, RetryLater(900), name="second", dependency="bank")
+
+    process(task)
+
+    assert task.calls == [0]
+    assert wait_in(retry_of(app)) > 899
+
+
+def test_a_success_since_the_latest_failure_begins_a_new_run(app, project) -> None:
+    project(OUTAGE={"FAILURES": 2})
+    task = failing(app, ConnectionError(), dependency="bank")
+
+    @app.task(name="works", shared=False, dependency="bank")
+    def works():
+        return 1
+
+    for each in (task, works, task, works, task):
+        process(each)
+        fetch(app)  # The retry.
+
+    assert not outage.is_open(traffic_for(app)._snapshot["bank"])
+
+
+def test_a_success_before_the_run_does_not_delay_the_outage(app, project) -> None:
+    project(OUTAGE={"FAILURES": 2})
+
+    @app.task(name="works", shared=False, dependency="bank")
+    def works():
+        return 1
+
+    task = failing(app, ConnectionError(), dependency="bank")
+    for each in (works, task, task):
+        process(each)
+        fetch(app)
+
+    assert outage.is_open(traffic_for(app)._snapshot["bank"])
+
+
 def test_what_is_put_back_keeps_its_attempts(app, down) -> None:
     task = failing(app, ConnectionError(), name="second", dependency="bank")
     history = '[[1,"ConnectionError","gone","","w",null,null]]'

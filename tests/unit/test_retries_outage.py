@@ -17,8 +17,8 @@ from hardening.retries.outage import Admitted, Event, Outage, Probe, Wait
 RULES = Outage()
 
 
-def fail(document, *, task="t", prober="someone", successes=0, now=0.0, rules=RULES):
-    return outage.failed(document, task=task, prober=prober, successes=successes, now=now, rules=rules)
+def fail(document, *, task="t", prober="someone", success_age=None, now=0.0, rules=RULES):
+    return outage.failed(document, task=task, prober=prober, success_age=success_age, now=now, rules=rules)
 
 
 def opened(now=0.0, rules=RULES):
@@ -55,7 +55,7 @@ def test_twenty_failures_in_a_row_open_an_outage() -> None:
 def test_a_success_in_between_begins_a_new_run() -> None:
     document = None
     for n in range(100):
-        document, event = fail(document, successes=1 if n % 19 == 0 else 0, task=f"t{n}")
+        document, event = fail(document, success_age=0.0 if n % 19 == 0 else None, task=f"t{n}")
         assert event is None
     assert outage.view(document).failures == 100 - 5 * 19
     assert outage.tasks_of(document) == tuple(f"t{n}" for n in range(95, 100))
@@ -115,7 +115,7 @@ def test_only_the_holder_of_the_probe_lengthens_the_wait() -> None:
 
 
 def test_successes_from_before_do_not_end_an_outage_when_a_failure_reports_them() -> None:
-    document, _ = fail(probing("p"), prober="p", successes=7, now=6.0)
+    document, _ = fail(probing("p"), prober="p", success_age=0.0, now=6.0)
     assert outage.is_open(document)
 
 
