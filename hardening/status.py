@@ -14,7 +14,7 @@ from .conf import load_settings
 from .core.loading import BackendError
 from .effective import MISSING, current_value
 from .plugin import hardened, policies_of
-from .retries.options import options_of
+from .retries.options import is_celerys_own, options_of
 from .traffic_view import MOST_BUDGETS, OutageState, traffic_view
 
 __all__ = ["status_of"]
@@ -75,10 +75,11 @@ def _retries(task: Any) -> dict[str, Any]:
     """When and how often the task is tried again, where no rule has a policy of its own."""
     options = options_of(task)
     policy = options.policy(None)
+    ours = not is_celerys_own(task)
     return {
         "automatic": options.automatic(task),
-        "schedule": policy.describe(),
-        "span_seconds": list(policy.span()),
+        "schedule": policy.describe() if ours else "left to Celery",
+        "span_seconds": list(policy.span()) if ours else None,
         "dependency": options.dependency,
         "rules": len(options.book.rules) if options.book else 0,
     }

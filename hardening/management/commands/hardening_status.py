@@ -61,7 +61,8 @@ def _task(task: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {task['name']:<50} {acks:<10} limit {f'{limit} s' if limit else 'none':<8} {how}"
     if task["opt_out"]:
         yield f"    opted out: {task['opt_out']}"
-    yield f"    {retries['schedule']}; in all {_span(*retries['span_seconds'])}"
+    span = retries["span_seconds"]
+    yield f"    {retries['schedule']}" + (f"; in all {_span(*span)}" if span else "")
     if retries["dependency"]:
         yield f"    depends on {retries['dependency']}"
     if retries["rules"]:
