@@ -10,6 +10,7 @@ from uuid import UUID
 from hardening.core.identity import (
     ATTEMPTS_HEADER,
     DEPENDENCY_HEADER,
+    DUE_HEADER,
     FIRST_HEADER,
     KEY_HEADER,
     LETTER_HEADER,
@@ -26,7 +27,7 @@ __all__ = ["Destination", "ReplayMessage", "destination_of", "headers_for_replay
 # Of the life that ended: when it began, how often and at what it failed, where it was dead-lettered.
 _LEFT_BEHIND = frozenset(
     {
-        *(ATTEMPTS_HEADER, FIRST_HEADER, DEPENDENCY_HEADER, PARKED_HEADER),
+        *(ATTEMPTS_HEADER, DUE_HEADER, FIRST_HEADER, DEPENDENCY_HEADER, PARKED_HEADER),
         *("compression", "redelivered", "x-delivery-count", "x-acquired-count"),
     }
 )

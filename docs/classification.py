@@ -63,7 +63,7 @@ _HTTP = _Codes(
     title="HTTP status",
     decide=http_verdict,
     codes=[str(code) for code in range(400, 600)],
-    note="A `Retry-After` header is obeyed wherever the status is transient.",
+    note="A `Retry-After` header is obeyed; a 4xx that carries one is transient.",
 )
 _ERRNO = _Codes(
     title="errno",
@@ -79,7 +79,12 @@ _SQLSTATE = _Codes(
 _MYSQL = _Codes(
     title="MySQL and MariaDB",
     decide=database_codes.decide_mysql,
-    codes=sorted(map(str, database_codes._MYSQL_TRANSIENT | database_codes._MYSQL_PERMANENT | {1644})),
+    codes=sorted(
+        map(
+            str,
+            database_codes._MYSQL_TRANSIENT | database_codes._MYSQL_PERMANENT | database_codes._MYSQL_UNKNOWN,
+        )
+    ),
 )
 _SQLITE = _Codes(
     title="SQLite",

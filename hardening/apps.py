@@ -7,7 +7,7 @@ from typing import Any
 
 from django.apps import AppConfig
 
-from .core.identity import FIRST_HEADER
+from .core.identity import FIRST_HEADER, first_header, first_moment
 
 
 class HardeningConfig(AppConfig):
@@ -33,8 +33,11 @@ class HardeningConfig(AppConfig):
 
 def _note_first_publish(headers: dict[str, Any] | None = None, **_: Any) -> None:
     """The age of the work counts from here. Without it, as from other producers, from its first start."""
-    if headers is not None:
-        headers.setdefault(FIRST_HEADER, time.time())
+    if headers is None or "id" not in headers:
+        return
+    task_id = str(headers["id"])
+    if first_moment(headers.get(FIRST_HEADER), task_id) is None:
+        headers[FIRST_HEADER] = first_header(time.time(), task_id)
 
 
 def _open_gate(**kwargs: Any) -> None:

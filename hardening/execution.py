@@ -16,6 +16,7 @@ parent holds the message unacknowledged and tries again.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import sys
@@ -23,7 +24,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
+from celery.app.task import Task
+from celery.exceptions import (
+    Ignore,
+    MaxRetriesExceededError,
+    Reject,
+    Retry,
+    SoftTimeLimitExceeded,
+    WorkerShutdown,
+    WorkerTerminate,
+)
 
 from .capture import Keeper
 from .classification.verdict import Verdict
@@ -31,7 +41,7 @@ from .core.letter import Attempt
 from .core.reasons import Reason
 from .history import attempt_from, attempt_number, class_path, encode_history
 from .reason import reason_for
-from .retries.aftermath import DependencyDown, Next, Step, follow, follow_admission, judge
+from .retries.aftermath import DependencyDown, Next, Step, follow, follow_admission, judge, still_waiting
 from .retries.sending import RetryUnpublished, send
 from .retries.traffic import Traffic
 from .returning import RetryNotSent
@@ -70,6 +80,7 @@ class Execution:
         "task",
         "task_id",
         "traffic",
+        "unsent",
     )
 
     def __init__(self, task: Any, task_id: str, delivery: Any, keeper: Keeper, traffic: Traffic) -> None:
@@ -84,7 +95,8 @@ class Execution:
         self.retry_sent = False
         self.kept = False
         self.ended_by: BaseException | None = None
-        self.given_up: Step | None = None
+        self.given_up: tuple[Step, BaseException | None] | None = None
+        self.unsent: RetryNotSent | RetryUnpublished | None = None
         self.judged: tuple[BaseException, Verdict] | None = None
         self.decided: tuple[Step, str] | None = None
         self.traffic = traffic
@@ -100,15 +112,39 @@ class Execution:
     def enter(self, request: Any) -> None:
         """The body is about to run."""
         self.request = request
+        retries = request.retries
+        if type(retries) is not int or retries < 0:
+            request.retries = attempt_number(retries) - 1  # A count of another producer must count up.
+
+    @property
+    def longest_hop(self) -> float:
+        """The most seconds that a message of ours may wait in a worker."""
+        return math.inf if self.rehearsed else self.traffic.longest_hop
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is settled how the body ended: only hooks run now."""
+        return self.ended_by is not None and (self.kept or self.retry_sent)
+
+    def note_sent(self) -> None:
+        """The next message is on the broker."""
+        self.retry_sent = True
+        self.unsent = None
 
     def admit(self) -> None:
-        """Raises Retry in place of a body whose dependency is down: the message was put back."""
+        """Raises Retry in place of a body that may not run yet: its wait is not over, or what it depends
+        on is down. The message was put back."""
+        wait = still_waiting(self.request, self.started_at)
+        if wait is not None:
+            raise send(self, None, wait, None, {})
         if not self.task.acks_late:
             return  # Acknowledged already: nothing would hold the work while it is sent again.
         try:
             held = self.traffic.admit(self)
         # Which way it fails: admit.
-        except Exception:
+        except Exception as exc:
+            if isinstance(exc, SoftTimeLimitExceeded):
+                raise
             logger.exception("no outage is known to task %s[%s]: it runs", self.task.name, self.task_id)
             return
         if held is None:
@@ -116,12 +152,14 @@ class Execution:
         down = DependencyDown(f"{held.dependency} is down; put back for {held.seconds:.0f} s")
         step = follow_admission(self, held)
         if step.next is Next.END:
-            self.given_up = step
+            self.given_up = (step, down)
             raise down
         raise send(self, None, step, down, {})
 
     def finish(self) -> None:
-        """The body returned."""
+        """The body returned. Raises what it swallowed, where that was a retry that was not sent."""
+        if self.unsent is not None:
+            raise self.unsent
         self.finished = True
         try:
             self.traffic.succeeded(self)
@@ -154,6 +192,9 @@ class Execution:
 
     def _unsent_retry(self, exc: Retry) -> Exception:
         """Raised by hand: Celery would acknowledge a message in whose place nothing was sent."""
+        behind = getattr(exc, "exc", None)
+        if getattr(exc, "is_eager", False) and isinstance(behind, Exception):
+            return self.fail(behind) or behind  # Of another task, that the body applied in place.
         unsent = RetryUnpublished(exc, requeue=False)
         unsent.__cause__ = getattr(exc, "exc", None) or exc
         self.fail(unsent)
@@ -182,11 +223,25 @@ class Execution:
         if self.exhausted:
             self.keep(exc, Reason.RETRIES_EXHAUSTED)
             return None
-        step = self.given_up or self._follow(exc)
+        step = self._given_up_on(exc) or self._follow(exc)
         if step.next is Next.END:
             self.keep(exc, step.reason or reason_for(exc))
             return None
         return self._send_again(step, exc)
+
+    def _given_up_on(self, exc: BaseException) -> Step | None:
+        """The decision that a retry was refused with, where this error is what came of it."""
+        if self.given_up is None:
+            return None
+        step, refused = self.given_up
+        behind: BaseException | None = exc
+        for _ in range(20):
+            if behind is None:
+                break
+            if behind is refused or isinstance(behind, MaxRetriesExceededError):
+                return step
+            behind = behind.__cause__ or behind.__context__
+        return None
 
     def _follow(self, exc: BaseException) -> Step:
         try:
@@ -198,7 +253,8 @@ class Execution:
 
     def _send_again(self, step: Step, exc: BaseException) -> Exception:
         try:
-            self.ended_by = send(self, type(self.task).retry.__wrapped__, step, exc, {})
+            sends_with = getattr(type(self.task).retry, "sends_with", Task.retry)
+            self.ended_by = send(self, sends_with, step, exc, {})
         except (Retry, RetryNotSent) as told:  # A project's own retry may raise though asked to return.
             self.ended_by = told
         except Exception as error:  # Unfit to be sent, as a message with a retry count that is no number.

@@ -68,6 +68,8 @@ def attempt_from(
 
 def attempt_number(retries: object) -> int:
     """The number of an attempt, from the message's retry count; 1 where that is no count."""
+    if isinstance(retries, float) and retries.is_integer() and abs(retries) < 2**31:
+        retries = int(retries)  # JSON of a producer that knows no integers.
     return retries + 1 if isinstance(retries, int) and retries >= 0 else 1
 
 

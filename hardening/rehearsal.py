@@ -26,7 +26,7 @@ from kombu import serialization
 from .capture import Delivery, Keeper
 from .classification.verdict import Kind
 from .core.errors import HardeningError
-from .core.identity import FIRST_HEADER, PARKED_HEADER
+from .core.identity import FIRST_HEADER, PARKED_HEADER, first_header, first_moment
 from .core.letter import DeadLetter
 from .core.reasons import Reason
 from .current import running
@@ -83,7 +83,8 @@ def rehearse(
     """
     task = _hardened(task)
     stage = _Stage(task, _rng(jitter), store)
-    message = _Message(tuple(args), dict(kwargs or {}), {FIRST_HEADER: time.time()})
+    first = first_header(time.time(), stage.task_id)
+    message = _Message(tuple(args), dict(kwargs or {}), {FIRST_HEADER: first})
     attempts: list[RehearsedAttempt] = []
     while len(attempts) < max_attempts:
         run = stage.deliver(message, raises)
@@ -196,7 +197,8 @@ class _Stage:
     def _after(self, sent: Any, delay: float) -> _Message:
         """The message of a retry as it is delivered, `delay` seconds later: it has become older."""
         headers = dict(sent.options.get("headers") or {})
-        headers[FIRST_HEADER] = headers.get(FIRST_HEADER, time.time()) - delay
+        first = first_moment(headers.get(FIRST_HEADER), self.task_id) or time.time()
+        headers[FIRST_HEADER] = first_header(first - delay, self.task_id)
         self.passed += delay
         return _Message(tuple(sent.args), dict(sent.kwargs), headers, dict(sent.options))
 

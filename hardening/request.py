@@ -12,11 +12,12 @@ from celery.worker.request import Request
 from celery.worker.state import task_ready
 
 from .capture import DELIVERY, LetterNotKept, delivery_of, keeper_for
+from .core.identity import FIRST_HEADER, first_header
 from .core.reasons import Reason
 from .history import attempt_number
 from .holding import holding_for
 from .private import celery_version
-from .returning import RetryNotSent, returning_for
+from .returning import FIRST_SEEN, RetryNotSent, returning_for
 from .trace import CUT_OFF, error_of
 
 __all__ = ["HardenedRequest"]
@@ -45,6 +46,8 @@ class HardenedRequest(Request):
         mine: Any = self
         properties = mine._request_dict.get("properties") or {}
         mine._request_dict["properties"] = {**properties, DELIVERY: delivery_of(message)}
+        if FIRST_SEEN and mine.id in FIRST_SEEN:
+            mine._request_dict.setdefault(FIRST_HEADER, first_header(FIRST_SEEN[mine.id], mine.id))
 
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """The task failed. Acknowledged only when its letter is kept, by the child or here."""

@@ -21,10 +21,15 @@ from celery.exceptions import Ignore
 
 from .history import class_path
 
-__all__ = ["RetryNotSent", "Returning", "returning_for"]
+__all__ = ["FIRST_SEEN", "RetryNotSent", "Returning", "returning_for"]
 
 logger = logging.getLogger("hardening")
 
+FIRST_SEEN: dict[str, float] = {}
+"""Since when messages go back, by task id: those of other producers do not say how old they are, and would
+come back for ever. Of this process only, and bounded."""
+
+_MOST_SEEN = 10_000
 SHORTEST_WAIT_SECONDS = 2.0
 LONGEST_WAIT_SECONDS = 60.0
 
@@ -63,6 +68,9 @@ class Returning:
         """Give the request's message back in `seconds`, within the bounds above."""
         wait = min(max(seconds, SHORTEST_WAIT_SECONDS), LONGEST_WAIT_SECONDS)
         self._kept.append(_Kept(request, self._clock() + wait))
+        FIRST_SEEN.setdefault(request.id, time.time())
+        if len(FIRST_SEEN) > _MOST_SEEN:
+            del FIRST_SEEN[next(iter(FIRST_SEEN))]
 
     def return_due(self) -> None:
         """Give back what is due. What the broker does not even take back is tried again later."""

@@ -73,12 +73,12 @@ def _guarded_call(task: type[Any]) -> Any:
         try:
             execution.admit()
             result = own(self, *args, **kwargs) if own else self.run(*args, **kwargs)
+            execution.finish()
         except BaseException as exc:
             instead = execution.ended_with(exc)
             if instead is not None:
                 raise instead from exc
             raise
-        execution.finish()
         return result
 
     return _marked(call)

@@ -11,8 +11,8 @@ __all__ = ["TYPICAL", "typical_codes"]
 _STATUSES = ("400", "401", "403", "404", "408", "409", "410", "422", "425", "429", "500", "502", "503", "504")
 _REPLIES = ("421", "450", "451", "452", "535", "550", "552", "554")
 _DATABASE = (
-    *("40001", "40P01", "55P03", "57P01", "53300", "23505", "42P01", "28P01"),
-    *("1205", "1213", "2006", "1062", "1146", "SQLITE_BUSY", "SQLITE_CONSTRAINT"),
+    *("40001", "40P01", "55P03", "57P01", "53300", "28P01", "23505", "0A000", "42P01"),
+    *("1205", "1213", "2006", "1045", "1062", "1146", "SQLITE_BUSY", "SQLITE_CONSTRAINT"),
 )
 _ERRNOS = ("ECONNRESET", "ETIMEDOUT", "EMFILE", "ENOSPC", "EIO", "ENOENT", "EACCES", "EINVAL")
 _BROKER = ("320", "405", "506", "541", "403", "404", "406", "530")
@@ -39,7 +39,7 @@ TYPICAL: Mapping[str, tuple[str, ...]] = {
     "broker.connection": _BROKER,
     "aws.code": (
         *("ThrottlingException", "RequestLimitExceeded", "RequestTimeout", "InternalError"),
-        "TransactionCanceledException",
+        *("ExpiredToken", "ResourceInUseException", "TransactionCanceledException"),
     ),
     "aws.unavailable": ("500", "503"),
     "aws.refused": ("400", "403", "404"),
@@ -48,7 +48,7 @@ TYPICAL: Mapping[str, tuple[str, ...]] = {
         *("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "INVALID_ARGUMENT"),
         *("NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"),
     ),
-    "stripe.busy": ("lock_timeout", "rate_limit", "idempotency_key_in_use"),
+    "stripe.busy": ("lock_timeout", "rate_limit", "idempotency_key_in_use", "processing_error"),
     "stripe.certificate": _CERTIFICATE,
     "stripe.status": ("400", "402", "409", "429", "500", "503"),
 }

@@ -117,7 +117,9 @@ class RuleBook:
             names = getattr(there, "__dict__", {})
             final = final and not getattr(names.get("__spec__"), "_initializing", False)
             for attribute, name in places:
-                if isinstance(published := names.get(attribute), type):
+                published = names.get(attribute)
+                # A name that a library keeps for an error of Python's is no name of all such errors.
+                if isinstance(published, type) and _MODULE.__get__(published) != "builtins":
                     aliases.setdefault(id(published), []).append(name)
         return aliases, final
 
@@ -283,9 +285,9 @@ def _sound(verdict: Verdict | None) -> Verdict | None:
     )
 
 
-def _badness(verdict: Verdict) -> tuple[int, float]:
+def _badness(verdict: Verdict) -> tuple[int, bool, float]:
     rank = (Kind.TRANSIENT, Kind.UNKNOWN, Kind.PERMANENT).index(verdict.kind)
-    return rank, verdict.retry_after or 0.0
+    return rank, not verdict.weak, verdict.retry_after or 0.0
 
 
 def _is(exc: BaseException, cls: type) -> bool:

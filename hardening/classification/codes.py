@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from .verdict import Kind
 
 __all__ = [
+    "asks_to_wait",
     "attribute",
     "headers_of",
     "held_errors",
@@ -38,6 +39,7 @@ _TOO_MANY = re.compile(r"too many ([1-5][0-9][0-9]) error responses")
 _SECONDS = re.compile(r"[+-]?[0-9]{1,300}(?:\.[0-9]{0,300})?")
 # Headers that say the same in milliseconds: AWS, and clouds whose clients wait less than a second.
 _MILLISECONDS = ("x-amz-retry-after", "retry-after-ms")
+_WAITS = ("retry-after", *_MILLISECONDS)
 
 
 def attribute(thing: object, *path: str) -> object:
@@ -132,6 +134,15 @@ def retry_after(exc: BaseException, now: Callable[[], datetime] = lambda: dateti
     if until is None:
         return None
     return max(0.0, (until - (_date(headers.get("date", "")) or now())).total_seconds())
+
+
+def asks_to_wait(exc: BaseException) -> bool:
+    """Whether a refusal (4xx) has a Retry-After header, also one that cannot be read: it says "later"."""
+    status = http_status(exc)
+    if status is None or not status.startswith("4"):
+        return False
+    headers = headers_of(exc)
+    return any(headers.get(name, "").strip() for name in _WAITS)
 
 
 def tls_alert(exc: BaseException) -> str | None:

@@ -12,7 +12,15 @@ from typing import Any
 
 from .verdict import Kind
 
-__all__ = ["database_code", "decide_database", "decide_mysql", "decide_sqlite", "decide_sqlstate"]
+__all__ = [
+    "database_code",
+    "decide_database",
+    "decide_mysql",
+    "decide_sqlite",
+    "decide_sqlstate",
+    "is_sqlite_schema",
+    "is_stale_plan",
+]
 
 _DEPTH = 4
 """Django's error, perhaps a second one about the broken transaction, and the driver's."""
@@ -32,6 +40,8 @@ _MAY_ANSWER = re.compile(
     r"refused|timed? ?out|timeout|starting up|shutting down|too many|unreachable|reset|closed the connection"
 )
 
+_NO_SUCH = re.compile(r"no such (?:table|column): |table .* has no column named ")
+
 _T, _P, _U = Kind.TRANSIENT, Kind.PERMANENT, Kind.UNKNOWN
 
 _SQLSTATE_CLASSES = {
@@ -42,11 +52,11 @@ _SQLSTATE_CLASSES = {
     "21": _P,  # Cardinality.
     "22": _P,  # Data.
     "23": _P,  # Constraint.
-    "26": _P,
-    "28": _P,  # Who may log in.
+    "26": _T,  # No such prepared statement: a pooler gave the transaction another connection.
+    "28": _T,  # Who may log in: passwords are rotated, and no message is to blame.
     "2B": _P,
-    "34": _P,
-    "3D": _P,  # No such database.
+    "34": _T,  # No such cursor: as above.
+    "3D": _T,  # No such database, for now: one that is restored or moved.
     "3F": _P,
     "40": _T,  # Deadlock, serialization failure.
     "42": _P,  # Syntax, names, rights.
@@ -60,9 +70,14 @@ _SQLSTATES = {
     "25P03": _T,
     "25P04": _T,
     "40002": _P,  # A constraint, found at the commit.
+    # A function, column, object or table that is not there: the code may be here before its migration.
+    "42883": _U,
+    "42703": _U,
+    "42704": _U,
+    "42P01": _U,
+    "42P05": _T,  # The prepared statement exists: a pooler gave the connection of another client.
     "55006": _T,
     "55P03": _T,  # Lock not available.
-    "57P04": _P,  # Database dropped.
     "58000": _T,
     "58030": _T,
     "72000": _T,
@@ -86,23 +101,32 @@ _MYSQL_TRANSIENT = frozenset(
         *(1021, 1030, 1037, 1038, 1041, 1135, 1297),
         # Read-only: a replica, also one that is about to be the primary.
         *(1290, 1836),
+        # Who may log in, and where: passwords are rotated, a database is restored or moved.
+        *(1044, 1045, 1049, 1698),
         # The client's: no connection, lost it, no such host.
         *(2001, 2002, 2003, 2004, 2005, 2006, 2012, 2013, 2026, 2027, 2055),
     }
 )
 _MYSQL_PERMANENT = frozenset(
     {
-        # Who may do what, and where.
-        *(1044, 1045, 1046, 1049, 1142, 1143, 1227, 1251, 1370, 1396, 1410, 1419, 1698, 2059),
+        # Who may do what, and how to log in.
+        *(1046, 1142, 1143, 1227, 1251, 1370, 1396, 1410, 1419, 2059),
         # Syntax and names.
-        *(1050, 1051, 1052, 1054, 1060, 1061, 1064, 1066, 1091, 1102, 1103, 1109, 1110, 1111, 1136),
-        *(1146, 1149, 1166, 1176, 1305, 1318),
+        *(1050, 1051, 1052, 1060, 1061, 1064, 1066, 1091, 1102, 1103, 1109, 1110, 1111, 1136),
+        *(1149, 1166, 1176, 1305, 1318),
         # Constraints and data.
         *(1048, 1062, 1169, 1216, 1217, 1222, 1230, 1263, 1264, 1265, 1292, 1364, 1365, 1366, 1367),
         *(1406, 1441, 1451, 1452, 1557, 1586),
         *(1690, 3140, 3819, 4025),
         # Too big, not there.
         *(1070, 1071, 1118, 1153, 1235, 1286, 1289),
+    }
+)
+_MYSQL_UNKNOWN = frozenset(
+    {
+        1644,  # SIGNAL: only its author knows.
+        # A column or a table that is not there: the code may be here before its migration.
+        *(1054, 1146),
     }
 )
 
@@ -117,7 +141,7 @@ _SQLITE = {
     "SQLITE_NOMEM": _T,
     "SQLITE_CANTOPEN": _T,
     "SQLITE_ABORT": _T,
-    "SQLITE_ERROR": _P,  # Wrong SQL, no such table.
+    "SQLITE_ERROR": _P,  # Wrong SQL; see is_sqlite_schema.
     "SQLITE_CONSTRAINT": _P,
     "SQLITE_MISMATCH": _P,
     "SQLITE_TOOBIG": _P,
@@ -164,9 +188,9 @@ def decide_sqlstate(code: str) -> Kind | None:
 
 
 def decide_mysql(code: str) -> Kind | None:
-    """By the number. 1644 is SIGNAL: only its author knows."""
+    """By the number."""
     number = int(code) if code.isascii() and code.isdigit() else 0
-    if number == 1644:
+    if number in _MYSQL_UNKNOWN:
         return Kind.UNKNOWN
     if number in _MYSQL_TRANSIENT:
         return Kind.TRANSIENT
@@ -176,6 +200,29 @@ def decide_mysql(code: str) -> Kind | None:
 def decide_sqlite(code: str) -> Kind | None:
     """By the primary code that an extended one ("SQLITE_CONSTRAINT_UNIQUE") begins with."""
     return _SQLITE.get("_".join(code.split("_")[:2]))
+
+
+def is_stale_plan(exc: BaseException) -> bool:
+    """PostgreSQL's "cached plan must not change result type": a migration changed what was prepared before.
+
+    Its SQLSTATE, 0A000, stands for all that PostgreSQL does not support. The name of the function
+    that raised it is the same in every language of the server's messages.
+    """
+    return any(
+        _sqlstate(error) == "0A000"
+        and (
+            getattr(getattr(error, "diag", None), "source_function", None) == "RevalidateCachedQuery"
+            or "cached plan must not change result type" in str(error)
+        )
+        for error in _causes(exc)
+    )
+
+
+def is_sqlite_schema(exc: BaseException) -> bool:
+    """SQLite's missing table or column, for which it has no code: perhaps a migration is still to come."""
+    return any(
+        _sqlite(error) == "SQLITE_ERROR" and _NO_SUCH.match(str(error)) is not None for error in _causes(exc)
+    )
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

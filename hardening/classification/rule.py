@@ -25,8 +25,8 @@ class Rule:
     turns the code into a verdict, or None. Where the code decides nothing, `verdict` holds; where
     that is None too, the rule says nothing and the next one is asked. `retry_after` reads the
     seconds that the other side asked for. `says` takes the place of all of these: it answers with a
-    kind, a whole verdict, or None. The functions of a project's rule may raise whatever they
-    like: the classifier reports it and asks the next rule.
+    kind, a whole verdict, or None. `weak` goes into the verdict: see there. The functions of a
+    project's rule may raise whatever they like: the classifier reports it and asks the next rule.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Rule:
     dependency: str | Callable[[BaseException], str | None] | None = None
     retry: RetryPolicy | None = None
     exact: bool = False
+    weak: bool = False
     says: Callable[[BaseException], Kind | Verdict | None] | None = None
     why: str = ""
 
@@ -54,7 +55,7 @@ class Rule:
         if self.says is not None:
             said = self.says(exc)
             if isinstance(said, Verdict):
-                return said if said.rule else replace(said, rule=self.name)
+                return replace(said, rule=said.rule or self.name, weak=said.weak or self.weak)
             return self._verdict(said, "", exc, broken)
         found = code
         if found is None and self.read is not None:
@@ -92,7 +93,13 @@ class Rule:
             if callable(self.dependency):
                 tag = _read(self.dependency, exc, broken)
         return Verdict(
-            kind=kind, rule=self.name, code=code, retry_after=wait, dependency=tag, retry=self.retry
+            kind=kind,
+            rule=self.name,
+            code=code,
+            retry_after=wait,
+            dependency=tag,
+            retry=self.retry,
+            weak=self.weak,
         )
 
 

@@ -27,6 +27,8 @@ _TRANSIENT = frozenset(
         *("ESTALE",),
     }
 )
+# Left out, so that they say nothing: EBADF, ENOTSOCK and ECHILD. A descriptor or a child process that is
+# gone may have been closed or waited for by another thread, or belong to the process before a fork.
 _PERMANENT = frozenset(
     {
         # The path or what is there.
@@ -35,10 +37,10 @@ _PERMANENT = frozenset(
         # What was asked for.
         *("EINVAL", "E2BIG", "ENOEXEC", "ENOSYS", "ENOTSUP", "EOPNOTSUPP", "EAFNOSUPPORT"),
         *("EPFNOSUPPORT", "EPROTONOSUPPORT", "EPROTOTYPE"),
-        *("ENOPROTOOPT", "EDESTADDRREQ", "EMSGSIZE", "ENOTSOCK", "EBADF", "ENOTTY", "ESPIPE"),
+        *("ENOPROTOOPT", "EDESTADDRREQ", "EMSGSIZE", "ENOTTY", "ESPIPE"),
         *("ERANGE", "EDOM", "EILSEQ", "EFAULT", "EOVERFLOW"),
         # A process that is not there.
-        *("ECHILD", "ESRCH"),
+        *("ESRCH",),
     }
 )
 _RESOLVER = {

@@ -28,6 +28,8 @@ class Verdict:
     "40P01", "" if it read nothing. `via` is the class of the error behind the given one that was
     judged, "" where that is the given one. `retry_after` are the seconds that the other side asked
     for. `dependency` tags what failed; `retry` is the rule's own retry policy.
+    `weak`: a retry that its author asks for by hand overrules a permanent verdict of this rule, as he
+    knows what he waits for.
     """
 
     kind: Kind
@@ -37,3 +39,4 @@ class Verdict:
     retry_after: float | None = None
     dependency: str | None = None
     retry: RetryPolicy | None = None
+    weak: bool = False

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["drop_connection", "own_connection"]
+from .cutoff import CutOff, can_be_cut_off
+
+__all__ = ["bounded_connection", "drop_connection", "own_connection"]
+
+_TIMEOUTS = {
+    "postgresql": ("connect_timeout",),
+    "mysql": ("connect_timeout", "read_timeout", "write_timeout"),
+    "sqlite": ("timeout",),
+}
+"""What the drivers of each kind of database call their time-outs."""
 
 
 @contextmanager
@@ -25,15 +35,33 @@ def own_connection(alias: str) -> Iterator[None]:
     current = connections[alias]
     if _is_free(current) or _is_in_memory(current):
         yield
-        return
-    private = connections.create_connection(alias)
-    connections[alias] = private
-    try:
-        private.set_autocommit(True)
+    else:
+        with _swapped_in(connections.create_connection(alias), current):
+            yield
+
+
+@contextmanager
+def bounded_connection(alias: str, seconds: int) -> Iterator[None]:
+    """As `own_connection`, for a block that must not wait: a database that does not answer is an error soon.
+
+    Connecting takes `seconds` at most for each address of the server, and so does the block from then on,
+    or each of its statements, unless the OPTIONS of the entry in DATABASES have time-outs of their own.
+
+    The caller's connection is used only where it is open and its waiting can be ended: opening it, or
+    checking its health, knows no bound. Else the block gets a fresh one.
+    """
+    current = connections[alias]
+    if _is_in_memory(current):
         yield
-    finally:
-        connections[alias] = current
-        private.close()
+        return
+    with CutOff(seconds) as cut_off:
+        if _is_open(current) and can_be_cut_off(current.connection) and _is_free(current):
+            with current.wrap_database_errors:
+                cut_off.watch(current.connection)
+            yield
+        else:
+            with _swapped_in(_bounded(connections.create_connection(alias), seconds, cut_off), current):
+                yield
 
 
 def drop_connection(alias: str) -> None:
@@ -41,6 +69,42 @@ def drop_connection(alias: str) -> None:
     current = connections[alias]
     if not current.in_atomic_block:
         current.close()
+
+
+@contextmanager
+def _swapped_in(private: BaseDatabaseWrapper, current: BaseDatabaseWrapper) -> Iterator[None]:
+    connections[current.alias] = private
+    try:
+        private.set_autocommit(True)
+        yield
+    finally:
+        connections[current.alias] = current
+        private.close()
+
+
+def _bounded(private: BaseDatabaseWrapper, seconds: int, cut_off: CutOff) -> BaseDatabaseWrapper:
+    timeouts = dict.fromkeys(_TIMEOUTS.get(private.vendor, ()), seconds)
+    options: dict[str, Any] = {**timeouts, **(private.settings_dict.get("OPTIONS") or {})}
+    # What a pool hands out was opened with other options.
+    options.pop("pool", None)
+    # A copy: the settings are those of the caller's connection as well.
+    private.settings_dict = {**private.settings_dict, "OPTIONS": options}
+    connect = private.get_new_connection
+
+    def watched(params: dict[str, Any]) -> Any:
+        # Here and not later: Django and the project may send statements to a connection that is new.
+        made = connect(params)
+        cut_off.watch(made)
+        return made
+
+    setattr(private, "get_new_connection", watched)  # noqa: B010 - mypy lets nobody assign to a method
+    return private
+
+
+def _is_open(connection: BaseDatabaseWrapper) -> bool:
+    # The stubs of Django do not know these two.
+    state: Any = connection
+    return state.connection is not None and (state.health_check_done or not state.health_check_enabled)
 
 
 def _is_free(connection: BaseDatabaseWrapper) -> bool:

@@ -10,12 +10,15 @@ from uuid import NAMESPACE_URL, uuid5
 __all__ = [
     "ATTEMPTS_HEADER",
     "DEPENDENCY_HEADER",
+    "DUE_HEADER",
     "FIRST_HEADER",
     "KEY_HEADER",
     "LETTER_HEADER",
     "PARKED_HEADER",
     "REPLAY_HEADER",
     "Identity",
+    "first_header",
+    "first_moment",
     "identity_of",
     "replay_task_id",
 ]
@@ -25,7 +28,10 @@ REPLAY_HEADER = "hardening_replay"
 LETTER_HEADER = "hardening_letter"
 ATTEMPTS_HEADER = "hardening_attempts"
 FIRST_HEADER = "hardening_first"
-"""When the message was first published: seconds since the epoch. The age of its work counts from here."""
+"""When the message was first published, and its id. The age of its work counts from here."""
+
+DUE_HEADER = "hardening_due"
+"""When a message that waits in stages may run: seconds since the epoch."""
 
 DEPENDENCY_HEADER = "hardening_dependency"
 """The dependency that failed at the last attempt."""
@@ -43,6 +49,24 @@ class Identity:
     delivery_key: str
     replay_number: int
     replay_of: str | None
+
+
+def first_header(moment: float, task_id: str) -> str:
+    """The value of FIRST_HEADER: with the id, since some pass a task's headers on to its children."""
+    return f"{moment:.3f} {task_id}"
+
+
+def first_moment(header: object, task_id: str) -> float | None:
+    """The first publish in seconds since the epoch; None where the header says none for this task."""
+    if isinstance(header, str):
+        moment, _, owner = header.partition(" ")
+        if owner != task_id:
+            return None
+        try:
+            header = float(moment)
+        except ValueError:
+            return None
+    return float(header) if isinstance(header, (int, float)) else None
 
 
 def identity_of(headers: Mapping[str, Any], task_id: str) -> Identity:

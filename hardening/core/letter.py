@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -107,31 +107,43 @@ def dump_letter(letter: DeadLetter) -> bytes:
 
 
 def load_letter(data: bytes | str) -> DeadLetter:
-    """Decode what `dump_letter` wrote. Raises ValueError for anything else."""
+    """Decode what `dump_letter` of this release, an older or a newer one wrote.
+
+    What this release does not know is left out, and what an older one did not write has its default.
+    Raises ValueError for anything else.
+    """
     try:
         plain = json.loads(data)
-        if plain.pop("v") != WIRE_VERSION:
+        if plain["v"] != WIRE_VERSION:
             raise ValueError("unknown version of the dead-letter wire form")
-        payload = plain["payload"]
+        known = _known(DeadLetter, plain)
+        payload = _known(Payload, plain["payload"])
         payload["body"] = base64.b64decode(payload["body"], validate=True)
-        plain["payload"] = Payload(**payload)
-        plain["attempts"] = tuple(_attempt(a) for a in plain["attempts"])
+        known["payload"] = Payload(**payload)
+        known["attempts"] = tuple(_attempt(a) for a in plain["attempts"])
         canvas: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in plain["canvas"].items()
+            k: tuple(v) if isinstance(v, list) else v
+            for k, v in _known(Canvas, plain.get("canvas") or {}).items()
         }
-        plain["canvas"] = Canvas(**canvas)
-        plain["argument_names"] = tuple(plain["argument_names"])
-        plain["failed_at"] = datetime.fromisoformat(plain["failed_at"])
-        return DeadLetter(**plain)
+        known["canvas"] = Canvas(**canvas)
+        known["argument_names"] = tuple(plain.get("argument_names") or ())
+        known["failed_at"] = datetime.fromisoformat(plain["failed_at"])
+        return DeadLetter(**known)
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"not a dead letter in wire form: {exc!r}") from exc
 
 
-def _attempt(plain: dict[str, Any]) -> Attempt:
+def _attempt(plain: Mapping[str, Any]) -> Attempt:
+    known = _known(Attempt, plain)
     for name in ("started_at", "failed_at"):
-        if plain[name] is not None:
-            plain[name] = datetime.fromisoformat(plain[name])
-    return Attempt(**plain)
+        if known.get(name) is not None:
+            known[name] = datetime.fromisoformat(known[name])
+    return Attempt(**known)
+
+
+def _known(kind: type, plain: Mapping[str, Any]) -> dict[str, Any]:
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in plain.items() if name in names}
 
 
 def _encode(value: object) -> Any:

@@ -14,6 +14,7 @@ A retry that cannot be published is not a failure of the work: see `hardening.re
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -24,8 +25,16 @@ from typing import Any
 from hardening.classification.current import project_classifier
 from hardening.classification.verdict import Kind, Verdict
 from hardening.core.errors import Transient
-from hardening.core.identity import DEPENDENCY_HEADER, FIRST_HEADER, PARKED_HEADER
+from hardening.core.identity import (
+    DEPENDENCY_HEADER,
+    DUE_HEADER,
+    FIRST_HEADER,
+    PARKED_HEADER,
+    first_header,
+    first_moment,
+)
 from hardening.core.reasons import Reason
+from hardening.core.redaction import project_redactor
 from hardening.history import attempt_number
 
 from .decision import RAISED, Action, decide, told_wait
@@ -40,10 +49,15 @@ __all__ = [
     "first_published",
     "follow",
     "follow_admission",
+    "headers_for",
     "judge",
+    "still_waiting",
 ]
 
 logger = logging.getLogger("hardening")
+
+_EARLY_SECONDS = 1.0  # What is due so soon runs now.
+_LONGEST_SECONDS = 366 * 86400.0  # A header of another producer may say anything.
 
 
 class DependencyDown(Transient):
@@ -51,10 +65,11 @@ class DependencyDown(Transient):
 
 
 class Next(StrEnum):
-    """What becomes of the work."""
+    """What becomes of the work. WAIT: a long wait is sent in stages, and this one is not the last."""
 
     RETRY = "retry"
     PARK = "park"
+    WAIT = "wait"
     END = "end"
 
 
@@ -115,7 +130,7 @@ def follow(execution: Any, exc: BaseException | None, asked: Asked | None) -> St
         rng=execution.random,
     )
     tag = verdict.dependency or (options.dependency if verdict.kind is Kind.TRANSIENT else None)
-    tag = tag[:MOST_OF_A_TAG] if tag else None
+    tag = _shown(tag) if tag else None
     traffic: Traffic = execution.traffic
     step = Step(next=Next.END, verdict=verdict, reason=decision.reason, dependency=tag)
     if tag and verdict.kind is Kind.TRANSIENT:
@@ -130,9 +145,18 @@ def follow(execution: Any, exc: BaseException | None, asked: Asked | None) -> St
     else:
         traffic.said_nothing(execution)
     if decision.action is Action.RETRY:
-        wait = traffic.withdraw(execution.task.name)
+        # The budget makes no letters: what it would make too old waits as long as it may.
+        wait = min(traffic.withdraw(execution.task.name), max(0.0, (policy.max_age or math.inf) - age))
         step = replace(step, next=Next.RETRY, delay=max(decision.delay, wait), reason=None)
     return _told(execution, step, decision.text)
+
+
+def still_waiting(request: Any, now: float) -> Step | None:
+    """The next stage of a wait that is not over, or None."""
+    due = request.__dict__.get(DUE_HEADER)
+    if not isinstance(due, (int, float)) or not _EARLY_SECONDS < due - now < _LONGEST_SECONDS:
+        return None
+    return Step(next=Next.WAIT, verdict=Verdict(kind=Kind.TRANSIENT, rule="wait"), delay=due - now)
 
 
 def follow_admission(execution: Any, held: Held) -> Step:
@@ -149,10 +173,8 @@ def follow_admission(execution: Any, held: Held) -> Step:
 def first_published(request: Any, started_at: float) -> float:
     """When the work of a message began to age, in seconds since the epoch: its first publish, or its
     first ETA. A message of a producer that did not say counts from its first start."""
-    header = getattr(request, FIRST_HEADER, None)
-    first = started_at
-    if isinstance(header, (int, float)) and 0 < header <= started_at:
-        first = float(header)
+    said = first_moment(getattr(request, FIRST_HEADER, None), str(request.id))
+    first = said if said is not None and 0 < said <= started_at else started_at
     if attempt_number(getattr(request, "retries", 0)) > 1 or getattr(request, PARKED_HEADER, None):
         return first
     return max(first, min(_time_of(getattr(request, "eta", None)) or first, started_at))
@@ -161,9 +183,15 @@ def first_published(request: Any, started_at: float) -> float:
 def headers_for(execution: Any, step: Step) -> dict[str, Any]:
     """The state that travels with the next message."""
     request = execution.request
-    headers: dict[str, Any] = {FIRST_HEADER: first_published(request, execution.started_at)}
-    if step.dependency:
-        headers[DEPENDENCY_HEADER] = step.dependency
+    first = first_published(request, execution.started_at)
+    headers: dict[str, Any] = {FIRST_HEADER: first_header(first, str(request.id))}
+    dependency = step.dependency
+    if step.next is Next.WAIT:
+        dependency = getattr(request, DEPENDENCY_HEADER, None)
+    if dependency:
+        headers[DEPENDENCY_HEADER] = dependency
+    if step.delay > execution.longest_hop:
+        headers[DUE_HEADER] = time.time() + step.delay
     parked = getattr(request, PARKED_HEADER, None)
     count = (parked if isinstance(parked, int) else 0) + (step.next is Next.PARK)
     if count:
@@ -176,12 +204,22 @@ def _verdict(execution: Any, exc: BaseException | None, asked: Asked | None) -> 
         return Verdict(kind=Kind.TRANSIENT, rule="task: self.retry()")
     verdict: Verdict = execution.verdict_on(exc)
     handled = sys.exc_info()[1]
+    by_hand = asked is not None and not asked.automatic
+    if by_hand and verdict.kind is Kind.PERMANENT and verdict.weak:
+        return replace(verdict, kind=Kind.TRANSIENT, rule=f"{verdict.rule}, retried by hand")
     if asked is not None and verdict.kind is Kind.UNKNOWN and handled is not None and handled is not exc:
-        # self.retry(exc=MyError()) in an `except` block: the error that was caught says more.
+        # self.retry(exc=MyError()) in an `except` block: the error that was caught may say more. That it
+        # is permanent says nothing: the author knows what he waits for.
         behind = judge(execution, handled)
-        if behind.kind is not Kind.UNKNOWN:
+        if behind.kind is Kind.TRANSIENT:
             return replace(behind, via=behind.via or type(handled).__qualname__)
     return verdict
+
+
+def _shown(tag: str) -> str:
+    """The tag as it may be logged: one line, bounded, without secrets. A project's function made it."""
+    printable = "".join(char if char.isprintable() else " " for char in tag[: MOST_OF_A_TAG * 2])
+    return project_redactor().text(printable, ())[:MOST_OF_A_TAG]
 
 
 def _author_limit(options: TaskOptions, asked: Asked | None) -> bool:

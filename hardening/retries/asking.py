@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from .sending import own_headers, send, send_raw
 
 __all__ = ["guarded_retry"]
 
+logger = logging.getLogger("hardening")
+
 _POSITIONS = ("args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries")
 _AUTORETRY = "celery.app.autoretry"
 
@@ -38,19 +41,21 @@ def guarded_retry(own: Any) -> Any:
             return own(self, *given, **options)
         if request.is_eager and not execution.rehearsed:
             return own(self, *given, **options)
-        execution.request = request  # It may not have been entered: a retry in before_start.
+        execution.enter(request)  # It may not have been: a retry in before_start.
         named = {**dict(zip(_POSITIONS, given, strict=False)), **options}
         exc = named.get("exc")
         error = exc if isinstance(exc, BaseException) else sys.exc_info()[1]
         if isinstance(error, (Ignore, Reject, Retry)):
             raise error  # They say how the message ends: nothing is left to be retried.
+        if execution.is_over:
+            return _too_late(execution, error)
         if not ours or is_celerys_own(self):
             return _foreign(execution, own, given, options, error)
         by_celery = sys._getframe(1).f_globals.get("__name__") == _AUTORETRY
         asked = _asked(self, named, by_celery=by_celery)
         step = follow(execution, error, asked)
         if step.next is Next.END:
-            execution.given_up = step
+            execution.given_up = (step, error)
             if error is not None and step.verdict.kind is Kind.PERMANENT:
                 raise error
             # Celery raises what it raises when retries are used up.
@@ -60,7 +65,16 @@ def guarded_retry(own: Any) -> Any:
             raise answer
         return answer
 
+    retry.sends_with = own if ours else Task.retry  # type: ignore[attr-defined]
     return retry
+
+
+def _too_late(execution: Any, error: Any) -> Retry:
+    """In a hook, after the letter was kept or a retry sent: another one would double the work."""
+    logger.warning(
+        "task %s[%s] asks for a retry after its end: none is sent", execution.task.name, execution.task_id
+    )
+    return Retry(exc=error)
 
 
 def _asked(task: Any, named: Mapping[str, Any], *, by_celery: bool) -> Asked:

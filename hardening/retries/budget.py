@@ -1,9 +1,9 @@
 """A retry budget: a token bucket that lets retries be a bounded share of a task's work.
 
 Each start of the task deposits `share` of a token, the clock `per_second`; each retry withdraws one.
-Over budget a retry is not refused but delayed to the time when the constant alone will have paid for
-it, so that retries of a failing dependency come at most at the constant rate. The numbers are those of
-Finagle's RetryBudget: 20 % of the requests, and 10 a second.
+Over budget a retry is not refused but delayed to the time when the constant alone will have paid for it,
+by `longest_wait` at most: more debt than that is not taken on, so that it does not outlive its cause. The
+numbers are those of Finagle's RetryBudget: 20 % of the requests, and 10 a second.
 
 The bucket is a document of plain numbers in a store shared by all workers: {"tokens", "recent", "at"}.
 `tokens` below 0 are debt. `recent` is what starts deposited in about the last `window` seconds: with
@@ -27,16 +27,20 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """`share` of a token per start, `per_second` tokens a second, those of `window` seconds saved up."""
+    """`share` of a token per start, `per_second` tokens a second, those of `window` seconds saved up.
+
+    No retry is delayed by more than `longest_wait` seconds.
+    """
 
     share: float = 0.2
     per_second: float = 10.0
     window: float = 10.0
+    longest_wait: float = 600.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
             raise ValueError(f"share is {self.share!r}: give a number from 0 to 1")
-        for name in ("per_second", "window"):
+        for name in ("per_second", "window", "longest_wait"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: give a finite number above 0")
 
@@ -65,7 +69,8 @@ def withdraw(
     `starts` are the task's starts that were not reported before.
     """
     bucket = _filled(document, starts=starts, now=now, budget=budget)
-    tokens = bucket.tokens - 1.0
+    # Debt that would be waited for longer than that is not taken on: it would outlive its cause by hours.
+    tokens = max(bucket.tokens - 1.0, -budget.per_second * budget.longest_wait)
     wait = max(0.0, -tokens) / budget.per_second
     return {"tokens": tokens, "recent": bucket.recent, "at": bucket.at}, wait
 

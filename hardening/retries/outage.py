@@ -38,6 +38,7 @@ __all__ = [
     "admit",
     "blind_wait",
     "failed",
+    "failed_at",
     "inconclusive",
     "is_open",
     "park_delay",
@@ -221,6 +222,11 @@ def blind_wait(document: Document | None) -> Wait:
     """For those who know of an outage and cannot ask the store: without its clock, one wait from now on."""
     wait = view(document).wait
     return Wait(wait, wait)
+
+
+def failed_at(document: Document | None) -> float:
+    """When the latest failure was noted; 0 for never."""
+    return _read(document).failed_at
 
 
 def tasks_of(document: Document | None) -> tuple[str, ...]:

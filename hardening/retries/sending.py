@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from celery.exceptions import Reject, Retry
+from kombu.exceptions import ContentDisallowed
 
 from hardening.classification.current import project_classifier
-from hardening.classification.verdict import Kind
-from hardening.core.identity import ATTEMPTS_HEADER, DEPENDENCY_HEADER, FIRST_HEADER, PARKED_HEADER
+from hardening.core.identity import (
+    ATTEMPTS_HEADER,
+    DEPENDENCY_HEADER,
+    DUE_HEADER,
+    FIRST_HEADER,
+    PARKED_HEADER,
+)
+from hardening.history import attempt_number
 from hardening.returning import RetryNotSent
 
 from .aftermath import Next, Step, headers_for
 
 __all__ = ["RetryUnpublished", "send", "send_raw"]
 
-_OURS = frozenset({ATTEMPTS_HEADER, DEPENDENCY_HEADER, FIRST_HEADER, PARKED_HEADER})
+_OURS = frozenset({ATTEMPTS_HEADER, DEPENDENCY_HEADER, DUE_HEADER, FIRST_HEADER, PARKED_HEADER})
 
 
 class RetryUnpublished(Reject):
@@ -37,25 +44,26 @@ def send(
         **(options.get("headers") or {}),
         **headers_for(execution, step),
     }
-    if step.next is Next.PARK:
+    hop = min(step.delay, execution.longest_hop)
+    if step.next is not Next.RETRY:
         earlier = getattr(request, ATTEMPTS_HEADER, None)
         if earlier:
             headers[ATTEMPTS_HEADER] = earlier
-        return _put_back(execution, step, exc, headers)
+        return _put_back(execution, step, hop, exc, headers)
     history = execution.history_with(exc, step.verdict)
     if history:
         headers[ATTEMPTS_HEADER] = history
-    limit = request.retries + 1  # Ours has decided; Celery's own limit must not stop it.
+    limit = attempt_number(request.retries)  # Ours has decided; Celery's own limit must not stop it.
     arguments = {
         **options,
         "exc": exc,
         "throw": False,
         "max_retries": limit,
         "headers": headers,
-        "countdown": step.delay,
+        "countdown": hop,
         "eta": None,
     }
-    answer = send_raw(execution, exc, step.delay, lambda: own(execution.task, **arguments))
+    answer = send_raw(execution, exc, hop, lambda: own(execution.task, **arguments))
     return answer if isinstance(answer, Retry) else _told(exc, step)
 
 
@@ -64,14 +72,14 @@ def send_raw(execution: Any, exc: BaseException | None, delay: float, publish: A
     try:
         answer = publish()
     except Retry:
-        execution.retry_sent = True
+        execution.note_sent()
         raise
     except Reject as rejected:
         if rejected is exc:
             raise  # Retries are used up, and the error to raise then is itself a Reject.
         reason = getattr(rejected, "reason", None)
         raise _not_sent(execution, reason if isinstance(reason, BaseException) else rejected, delay) from exc
-    execution.retry_sent = True
+    execution.note_sent()
     return answer
 
 
@@ -84,19 +92,21 @@ def own_headers(request: Any) -> dict[str, Any]:
     }
 
 
-def _put_back(execution: Any, step: Step, exc: BaseException | None, headers: Mapping[str, Any]) -> Retry:
+def _put_back(
+    execution: Any, step: Step, hop: float, exc: BaseException | None, headers: Mapping[str, Any]
+) -> Retry:
     """The same attempt later: unlike a retry it does not count."""
     request = execution.request
     signature = execution.task.signature_from_request(
-        request, None, None, countdown=step.delay, retries=request.retries, headers=headers
+        request, None, None, countdown=hop, retries=request.retries, headers=headers
     )
     try:
         if not request.is_eager:
             signature.apply_async()
     # Whatever keeps the message from being sent, the old one must not be acknowledged for it.
     except Exception as error:
-        raise _not_sent(execution, error, step.delay) from exc
-    execution.retry_sent = True
+        raise _not_sent(execution, error, hop) from exc
+    execution.note_sent()
     return _told(exc, step, is_eager=request.is_eager, sig=signature)
 
 
@@ -106,8 +116,17 @@ def _told(exc: Any, step: Step, **more: Any) -> Retry:
 
 
 def _not_sent(execution: Any, error: Any, delay: float) -> Exception:
-    fit = project_classifier().judge(error).kind is not Kind.PERMANENT
-    if fit and execution.task.acks_late:
-        return RetryNotSent(delay)
-    # No wait makes this message fit to be sent; or, acknowledged early, it is on no broker any more.
-    return RetryUnpublished(error, requeue=False)
+    if execution.task.acks_late and not _is_unfit(error):
+        execution.unsent = RetryNotSent(delay)
+    else:
+        # No wait makes this message fit to be sent; or, acknowledged early, it is on no broker any more.
+        execution.unsent = RetryUnpublished(error, requeue=False)
+    return execution.unsent  # type: ignore[no-any-return]
+
+
+def _is_unfit(error: BaseException) -> bool:
+    """Whether the message itself cannot be sent: serialised, accepted as arguments, or taken in its size.
+    Anything else says something of the broker or the way to it."""
+    if isinstance(error, (TypeError, ValueError, ContentDisallowed)):
+        return True
+    return project_classifier().judge(error).rule in ("broker.content", "broker.limit")

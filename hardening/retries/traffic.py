@@ -12,21 +12,25 @@ the store each second and process.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from celery import Celery
+from celery.exceptions import SoftTimeLimitExceeded
 
 from hardening.conf import load_settings
 from hardening.core.identity import DEPENDENCY_HEADER
 from hardening.core.loading import BackendError
-from hardening.store import StateStore, StoreUnavailable, chosen_store, update
+from hardening.effective import transport_of
+from hardening.store import StateStore, StoreBusy, StoreUnavailable, chosen_store, update
 
 from . import budget, outage
 from .options import options_of, rules_name_dependencies
@@ -39,9 +43,12 @@ OUTAGES_KEY = "outages"
 BUDGET_KEY = "budget:"
 SNAPSHOT_SECONDS = 1.0
 LEFT_ALONE_SECONDS = 5.0
-MOST_TAGS = 15
+MOST_TAGS = 40
 """Dependencies that are followed at one time: all are in one document, whose size is bounded."""
 
+_MOST_CHARS = 60_000
+
+LONGEST_HOP_SECONDS = 600.0
 MOST_REMEMBERED = 1000
 MOST_OF_A_TAG = 100
 """Characters of a tag that count: a project's function may answer anything."""
@@ -88,10 +95,13 @@ class Traffic:
 
     def admit(self, execution: Any) -> Held | None:
         """None: the body may run."""
-        self._starts[execution.task.name] += 1
         execution.concerned = self._may_concern(execution)
-        if not execution.concerned:
-            return None
+        held = self._held(execution) if execution.concerned else None
+        if held is None:
+            self._starts[execution.task.name] += 1
+        return held
+
+    def _held(self, execution: Any) -> Held | None:
         tags = self._tags(execution)
         if not any(outage.is_open(self._snapshot.get(tag)) for tag in tags):
             return None
@@ -154,6 +164,14 @@ class Traffic:
             )
         execution.probes.clear()
 
+    @cached_property
+    def longest_hop(self) -> float:
+        """The most seconds that a message may wait in a worker: on Redis half of what makes it visible
+        again, on RabbitMQ well below the half hour after which it ends the channel."""
+        options = self._app.conf.broker_transport_options or {}
+        visible = options.get("visibility_timeout", 3600) if transport_of(self._app) == "redis" else 3600
+        return float(max(1.0, min(LONGEST_HOP_SECONDS, visible / 2)))
+
     # Budgets
 
     def withdraw(self, task_name: str) -> float:
@@ -188,7 +206,7 @@ class Traffic:
                 self._snapshot = {}
         name = execution.task.name
         tags = [options_of(execution.task).dependency, getattr(execution.request, DEPENDENCY_HEADER, None)]
-        tags += [tag for tag, doc in self._snapshot.items() if name in outage.tasks_of(doc)]
+        tags += [tag for tag, doc in list(self._snapshot.items()) if name in outage.tasks_of(doc)]
         return list(dict.fromkeys(tag[:MOST_OF_A_TAG] for tag in tags if isinstance(tag, str) and tag))
 
     def _change(self, tag: str, change: Callable[[Any, float], tuple[Any, T]]) -> T | None:
@@ -199,10 +217,7 @@ class Traffic:
                 outages.pop(tag, None)
             else:
                 outages[tag] = after
-            if len(outages) > MOST_TAGS:  # Runs that never became an outage go first.
-                ordered = sorted(outages, key=lambda each: outage.is_open(outages[each]))
-                for each in ordered[: len(outages) - MOST_TAGS]:
-                    del outages[each]
+            _bound(outages, tag)
             self._snapshot = outages
             return outages or None, answer
 
@@ -217,7 +232,9 @@ class Traffic:
             return ask(self._store)
         # Whatever the store or a test framework in front of it raises: admit, and say so.
         except Exception as exc:
-            if isinstance(exc, (StoreUnavailable, BackendError)):  # Of others, only this call knows.
+            if isinstance(exc, SoftTimeLimitExceeded):
+                raise
+            if isinstance(exc, (StoreUnavailable, BackendError)) and not isinstance(exc, StoreBusy):
                 self._down_until = self._clock() + LEFT_ALONE_SECONDS
             logger.warning("outages and retry budgets are unknown for now, everything is admitted: %s", exc)
             return otherwise
@@ -225,6 +242,14 @@ class Traffic:
     def _announce(self, tag: str, event: Any) -> None:
         if event:
             logger.warning("dependency %s: %s", tag, event, extra={"dependency": tag, "event": str(event)})
+
+
+def _bound(outages: Outages, changed: str) -> None:
+    """Make room: runs that are no outage go first, the oldest of them before others."""
+    others = [tag for tag in outages if tag != changed]
+    others.sort(key=lambda tag: (outage.is_open(outages[tag]), outage.failed_at(outages[tag])))
+    while others and (len(outages) > MOST_TAGS or len(json.dumps(outages)) > _MOST_CHARS):
+        del outages[others.pop(0)]
 
 
 _all: WeakKeyDictionary[Celery, Traffic] = WeakKeyDictionary()

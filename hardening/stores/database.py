@@ -6,12 +6,14 @@ caller's transaction either, whose snapshot would hide what others have written 
 
 A document that is not there is made by an UPDATE of a row whose time is over, else by an INSERT; the
 primary key lets one of several callers through. A connection that broke may have committed its
-statement. So each statement takes a row with the new version for its own work, and is sent once more.
+statement. So each statement takes a row with the new version for its own work, and is sent once more;
+but not to a database that let us wait, since a task may wait for us.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,7 +24,7 @@ from django.db import Error, IntegrityError, InterfaceError, OperationalError, c
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
 
-from hardening.core.connection import drop_connection, own_connection
+from hardening.core.connection import bounded_connection, drop_connection
 from hardening.models import KEY_LENGTH, State
 from hardening.store import (
     ABSENT,
@@ -60,14 +62,16 @@ _CLEAR = "DELETE FROM {table} WHERE {key} = %s AND {expires_at} <= {clock}"
 
 _LOST_SIGNS = ("deadlock", "could not serialize", "record has changed")
 _WAITED_SIGNS = ("locked", "lock wait timeout", "lock timeout")
+_PATIENCE_SECONDS = 2
 _PLAIN_KEY = re.compile(rf"[a-z0-9._:@/-]{{1,{KEY_LENGTH}}}")
 
 
 class DatabaseStore:
-    """Documents in the table of `hardening.models.State`. How long a call takes at most, when the
-    database does not answer, is up to the time-outs in the OPTIONS of its entry in DATABASES.
+    """Documents in the table of `hardening.models.State`. A call ends within about 5 s, also when the
+    database is stopped: after 2 s as a rule, unless its entry in DATABASES has time-outs in its OPTIONS.
 
-    Safe in prefork children, threads and greenlets: it uses the connections that Django keeps for each.
+    Safe in prefork children, threads and greenlets: it uses the connection that Django keeps for each where
+    that is open, else one for the call (see `hardening.core.connection.bounded_connection`).
     In an SQLite database in memory the state shares the fate of the caller's transaction.
     """
 
@@ -115,8 +119,9 @@ class DatabaseStore:
         """Do the work on a connection that commits by itself; once more when the connection broke."""
         alias = self._alias()
         for last_try in (False, True):
+            started = time.monotonic()
             try:
-                with own_connection(alias):
+                with bounded_connection(alias, _PATIENCE_SECONDS):
                     return work(_Statements.on(connections[alias]))
             except IntegrityError as exc:
                 raise _Lost(_why(alias, exc)) from exc
@@ -126,8 +131,9 @@ class DatabaseStore:
                 if _tells(exc, _WAITED_SIGNS):
                     raise StoreBusy(_why(alias, exc)) from exc
                 drop_connection(alias)
-                if last_try or _is_missing_table(exc):
-                    raise StoreUnavailable(_why(alias, exc)) from exc
+                waited = time.monotonic() - started >= _PATIENCE_SECONDS
+                if last_try or waited or _is_missing_table(exc):
+                    raise StoreUnavailable(_why(alias, exc, waited=waited)) from exc
             except (Error, ImproperlyConfigured, ConnectionDoesNotExist) as exc:
                 raise StoreUnavailable(_why(alias, exc)) from exc
         raise AssertionError("unreachable")
@@ -199,7 +205,7 @@ def _is_missing_table(exc: Exception) -> bool:
     return not codes.isdisjoint({"42P01", 1146}) or "no such table" in str(exc)
 
 
-def _why(alias: str, exc: Exception) -> str:
+def _why(alias: str, exc: Exception, *, waited: bool = False) -> str:
     if _is_missing_table(exc):
         remedy = f" --database {alias}" if alias != "default" else ""
         return (
@@ -208,5 +214,5 @@ def _why(alias: str, exc: Exception) -> str:
         )
     return (
         f"the database {alias!r} keeps the shared state and cannot be used now: "
-        f"{type(exc).__name__}: {str(exc).strip()}"
+        f"{'no answer in time; ' if waited else ''}{type(exc).__name__}: {str(exc).strip()}"
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import redis
@@ -20,7 +23,14 @@ from hardening.stores import database as database_module
 from hardening.stores.database import DatabaseStore
 from hardening.stores.memory import MemoryStore
 from hardening.stores.redis import RedisStore
-from hardening.testing.servers import PostgresServer, RedisSentinel, RedisServer, ServerMissing
+from hardening.testing.servers import (
+    LocalServer,
+    MariaDBServer,
+    PostgresServer,
+    RedisSentinel,
+    RedisServer,
+    ServerMissing,
+)
 from tests.conftest import absent
 from tests.helpers.databases import database_from_url
 from tests.helpers.dlq_databases import database_alias_for
@@ -204,7 +214,12 @@ def test_of_many_processes_that_update_a_document_none_is_lost(store) -> None:
     store.read("counter")
     store.close()
 
-    children = [fork(lambda: count(store, 25)) for _ in range(6)]
+    def run() -> None:
+        if isinstance(store, DatabaseStore):  # Else PyMySQL spends most of the time on connecting.
+            connections[store._alias()].ensure_connection()
+        count(store, 25)
+
+    children = [fork(run) for _ in range(6)]
 
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6
     assert store.read("counter").value == {"n": 150}
@@ -471,6 +486,118 @@ def test_a_postgres_that_restarts_is_used_again(django_db_blocker) -> None:
         assert store.read("counter").value == {"n": 3}
 
 
+@pytest.fixture(scope="module", params=["postgres", "mariadb"])
+def database_server(request) -> Iterator[LocalServer]:
+    try:
+        server = PostgresServer() if request.param == "postgres" else MariaDBServer()
+    except ServerMissing as missing:
+        absent(str(missing))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def database(database_server, django_db_blocker) -> Iterator[tuple[LocalServer, str]]:
+    """A database server of our own and the alias of its empty table."""
+    if isinstance(database_server, MariaDBServer):
+        import pymysql
+
+        pymysql.version_info = (2, 2, 8, "final", 0)
+    with django_db_blocker.unblock(), state_database("own", database_server.url) as alias:
+        yield database_server, alias
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_database_that_hangs_is_unavailable_soon_and_used_again_when_it_goes_on(database, opened) -> None:
+    server, alias = database
+    store = DatabaseStore(alias)
+    count(store, 1)
+    connections[alias].ensure_connection()
+    if not opened:
+        store.close()
+
+    with frozen(server):
+        with within(5), pytest.raises(StoreUnavailable, match="cannot be used now: no answer in time"):
+            store.read("counter")
+        with within(5), pytest.raises(StoreUnavailable):
+            store.swap("counter", version=ABSENT, value={}, ttl_seconds=HOUR)
+
+    count(store, 1)
+    assert store.read("counter").value == {"n": 2}
+
+
+def test_a_database_that_hangs_does_not_hold_up_a_caller_in_a_transaction(database) -> None:
+    server, alias = database
+    store = DatabaseStore(alias)
+    count(store, 1)
+    with transaction.atomic(using=alias):
+        State.objects.using(alias).create(key="the-tasks-own", value="{}", version=1, expires_at=1e12)
+
+        with frozen(server), within(5), pytest.raises(StoreUnavailable):
+            store.read("counter")
+
+        assert State.objects.using(alias).filter(key="the-tasks-own").exists()
+
+
+def test_a_statement_that_waits_for_a_lock_is_given_up_soon(database) -> None:
+    _server, alias = database
+    store = DatabaseStore(alias)
+    count(store, 1)
+    version = store.read("counter").version
+    with transaction.atomic(using=alias):
+        State.objects.using(alias).update(expires_at=1e12)
+        with within(5), pytest.raises(StoreUnavailable):
+            store.swap("counter", version=version, value={}, ttl_seconds=HOUR)
+
+
+def test_a_connection_whose_health_would_have_to_be_checked_first_holds_nothing_up(database) -> None:
+    server, alias = database
+    store = DatabaseStore(alias)
+    connections[alias].settings_dict["CONN_HEALTH_CHECKS"] = True
+    connections[alias].ensure_connection()
+    connections[alias].health_check_done = False  # type: ignore[attr-defined]
+
+    with frozen(server), within(5), pytest.raises(StoreUnavailable):
+        store.read("counter")
+
+
+def test_the_time_outs_of_the_project_go_before_ours_and_its_own_connection_has_none_of_ours(
+    database,
+) -> None:
+    server, alias = database
+    connections[alias].settings_dict["OPTIONS"]["connect_timeout"] = 4
+    connections[alias].close()
+
+    with frozen(server):
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            DatabaseStore(alias).read("counter")
+        took = time.monotonic() - started
+
+    assert connections[alias].settings_dict["OPTIONS"].keys() - {"charset"} == {"connect_timeout"}
+    assert took > 3 or connections[alias].vendor == "mysql"  # Its server's silence is a read.
+
+
+@on(*SERVERS)
+def test_the_callers_connection_is_used_where_it_is_open(store, monkeypatch) -> None:
+    connections[store._alias()].ensure_connection()
+    monkeypatch.setattr(type(connections), "create_connection", None)
+
+    count(store, 1)
+
+
+@on(*DATABASES)
+def test_a_call_leaves_no_thread_and_no_open_file(store) -> None:
+    count(store, 1)
+    connections[store._alias()].ensure_connection()
+    held = lambda: (threading.active_count(), len(list(Path("/proc/self/fd").iterdir())))  # noqa: E731
+    before = held()
+
+    count(store, 3)
+
+    assert held() == before
+
+
 # Inside a task's own transaction.
 
 
@@ -610,6 +737,59 @@ def test_hundreds_of_greenlets_share_few_connections_and_lose_nothing(redis_url)
     assert clients <= 16 + 1
 
 
+HANGING = """
+import gevent.monkey; gevent.monkey.patch_all()
+import os, signal, sys, time, gevent
+from django.conf import settings
+settings.configure(DATABASES={"default": eval(sys.argv[1])}, INSTALLED_APPS=["hardening"])
+import django; django.setup()
+from django.db import connection
+from hardening.store import StoreUnavailable
+from hardening.stores.database import DatabaseStore
+store = DatabaseStore()
+connection.ensure_connection()
+store.read("k")
+print("ready", flush=True)
+sys.stdin.readline()
+beats = []
+def beat():
+    while True:
+        beats.append(1)
+        gevent.sleep(0.05)
+beating = gevent.spawn(beat)
+def ask():
+    try:
+        store.read("k")
+    except StoreUnavailable:
+        return 1
+started = time.monotonic()
+refused = ask() + sum(each.get() for each in [gevent.spawn(ask) for _ in range(20)])
+print(refused, len(beats), time.monotonic() - started)
+"""
+
+
+def test_a_database_that_hangs_holds_no_greenlet_up_for_long_and_no_other_at_all(database) -> None:
+    pytest.importorskip("gevent")
+    server, alias = database
+    entry = {
+        name: connections[alias].settings_dict[name] for name in ("ENGINE", "NAME", "USER", "HOST", "PORT")
+    }
+    mysql = "import pymysql; pymysql.version_info = (2, 2, 8, 'final', 0); pymysql.install_as_MySQLdb()\n"
+    program = HANGING.replace("import os,", (mysql if "mysql" in entry["ENGINE"] else "") + "import os,")
+    with subprocess.Popen(
+        [sys.executable, "-c", program, repr(entry)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        with frozen(server):
+            told, _ = child.communicate("go on\n", timeout=60)
+
+    refused, beats, seconds = map(float, told.split())
+    assert refused == 21
+    assert seconds < 8
+    assert beats > 10 * seconds
+
+
 def test_the_clock_of_the_store_in_memory_can_be_given() -> None:
     now = [100.0]
     store = MemoryStore(clock=lambda: now[0])
@@ -663,6 +843,27 @@ class within:  # noqa: N801  (reads as a sentence)
     def __exit__(self, *_: object) -> None:
         took = time.monotonic() - self.start
         assert took < self.seconds, f"took {took:.1f} s"
+
+
+@contextmanager
+def frozen(server: LocalServer) -> Iterator[None]:
+    """The server and all its children stand still; its machine still takes connections and packets."""
+    parent = server.process.pid
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    everyone = [parent, *map(int, children)]  # Each session of PostgreSQL has a process group of its own.
+    for process in everyone:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        wait_until(lambda: all(_stands_still(process) for process in everyone))
+        yield
+    finally:
+        for process in everyone:
+            os.kill(process, signal.SIGCONT)
+
+
+def _stands_still(process: int) -> bool:
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] in "TZ" for thread in threads)
 
 
 def _answers(store: StateStore) -> bool:

@@ -55,6 +55,16 @@ def test_retry_after_is_read(server):
     assert verdict_on(server.answering(503, retry_after=7)).retry_after == 7
 
 
+def test_a_refusal_that_says_when_to_come_back_is_transient(server):
+    html = {"Content-Type": "text/html"}
+    for verdict in (
+        verdict_on(server.answering(403, retry_after=7)),
+        verdict_on(server.answering(403, retry_after=7, headers=html), json=True, raise_for_status=False),
+    ):
+        assert said(verdict) == ("transient", "http.retry_after", "403")
+        assert verdict.retry_after == 7
+
+
 def test_no_connection_is_transient():
     assert said(verdict_on(f"http://127.0.0.1:{free_port()}/")) == ("transient", "http.connection", "")
 
@@ -111,10 +121,12 @@ def test_a_circle_of_redirects_is_permanent(server):
     assert said(verdict_on(url)) == ("permanent", "http.redirects", "")
 
 
-def test_a_page_in_the_place_of_json_is_permanent_unless_its_status_passes(server):
+def test_a_page_in_the_place_of_json_is_unknown_unless_its_status_decides(server):
     html = {"Content-Type": "text/html"}
     page = verdict_on(server.answering(headers=html), json=True)
-    assert said(page) == ("permanent", "http.content", "200")
+    assert said(page) == ("unknown", "http.content", "200")
+    gone = verdict_on(server.answering(404, headers=html), json=True, raise_for_status=False)
+    assert said(gone) == ("permanent", "http.content", "404")
     url = server.answering(503, headers=html, retry_after=7)
     busy = verdict_on(url, json=True, raise_for_status=False)
     assert said(busy) == ("transient", "http.content", "503")

@@ -57,8 +57,37 @@ def test_throttling_and_conflicts_are_transient_though_their_status_is_400(serve
         "ThrottlingException",
         "ProvisionedThroughputExceededException",
         "TransactionConflictException",
+        "ConditionalRequestConflict",
+        "ResourceConflictException",
+        "ResourceInUseException",
+        "ResourceInUseFault",
+        "AWS.SimpleQueueService.QueueDeletedRecently",
+        "DependencyViolation",
+        "OperationAborted",
     ):
         assert said(judged(ask, error(server, 400, code))) == ("transient", "aws.code", code)
+
+
+def test_credentials_that_ran_out_and_a_clock_that_is_wrong_are_transient(server, ask):
+    for status, code in (
+        (400, "ExpiredToken"),
+        (403, "ExpiredTokenException"),
+        (400, "RequestExpired"),
+        (403, "RequestTimeTooSkewed"),
+        (400, "IDPCommunicationError"),
+    ):
+        assert said(judged(ask, error(server, status, code))) == ("transient", "aws.code", code)
+
+
+def test_a_body_that_did_not_arrive_whole_is_transient(server, ask):
+    for code in ("BadDigest", "IncompleteBody"):
+        assert said(judged(ask, error(server, 400, code))) == ("transient", "aws.code", code)
+
+
+def test_a_refusal_that_says_when_to_come_back_is_transient(server, ask):
+    verdict = judged(ask, error(server, 403, "AccessDeniedException", retry_after=7))
+    assert said(verdict) == ("transient", "aws.retry_after", "AccessDeniedException")
+    assert verdict.retry_after == 7
 
 
 def test_what_the_service_refuses_is_permanent(server, ask):

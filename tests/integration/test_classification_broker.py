@@ -42,12 +42,27 @@ def test_no_connection_is_transient():
         assert said(verdict) == ("transient", "broker.connection", "")
 
 
-def test_a_wrong_password_is_permanent(rabbitmq_server, redis_url):
+def test_a_wrong_password_is_transient(rabbitmq_server, redis_url):
     with Connection(rabbitmq_server.url.replace("guest:guest", "guest:wrong")) as connection:
-        assert said(judged(connection.connect)) == ("permanent", "broker.reply", "403")
+        assert said(judged(connection.connect)) == ("transient", "broker.reply", "403")
     with Connection(redis_url.replace("redis://", "redis://nobody:wrong@")) as connection:
         verdict = judged(connection.ensure_connection, **ONCE)
-    assert said(verdict) == ("permanent", "broker.authentication", "")
+    assert said(verdict) == ("transient", "broker.authentication", "")
+
+
+def test_what_the_user_has_no_right_to_is_transient(rabbitmq_server, rabbitmq_url):
+    vhost = rabbitmq_url.rpartition("/")[2]
+    rabbitmq_server.rabbitmqctl("add_user", "reader", "right")
+    try:
+        reader = rabbitmq_url.replace("guest:guest", "reader:right")
+        with Connection(reader) as connection:
+            assert said(judged(connection.connect)) == ("transient", "broker.resource", "530")
+        rabbitmq_server.rabbitmqctl("set_permissions", "-p", vhost, "reader", "^$", "^$", ".*")
+        with Connection(reader) as connection:
+            queue = Queue("orders", channel=connection.channel())
+            assert said(judged(queue.declare)) == ("transient", "broker.reply", "403")
+    finally:
+        rabbitmq_server.rabbitmqctl("delete_user", "reader")
 
 
 def test_an_untrusted_certificate_is_permanent(tmp_path):
@@ -62,9 +77,15 @@ def test_an_untrusted_certificate_is_permanent(tmp_path):
             assert said(verdict) == ("permanent", "broker.certificate", "CERTIFICATE_VERIFY_FAILED")
 
 
-def test_a_virtual_host_that_is_missing_is_permanent(rabbitmq_server):
+def test_a_virtual_host_that_is_missing_is_transient(rabbitmq_server):
     with Connection(rabbitmq_server.url + "nowhere") as connection:
-        assert said(judged(connection.connect)) == ("permanent", "broker.reply", "530")
+        assert said(judged(connection.connect)) == ("transient", "broker.resource", "530")
+
+
+def test_what_the_broker_does_not_allow_is_permanent(connection):
+    queue = declare(connection, "consumed")
+    queue.consume(consumer_tag="mine")
+    assert said(judged(queue.consume, consumer_tag="mine")) == ("permanent", "broker.reply", "530")
 
 
 def test_a_virtual_host_in_full_use_and_a_connection_closed_by_the_broker_are_transient(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -199,12 +200,44 @@ def test_postgres_read_only_server_is_transient(postgres) -> None:
         ("INSERT INTO item VALUES (1, 'too long', NULL)", "22001"),
         ("INSERT INTO stock VALUES (3, 99999999999)", "22003"),
         ("SELECT 1 / 0", "22012"),
-        ("SELECT * FROM no_such_table", "42P01"),
         ("SELEC 1", "42601"),
+        ("SELECT DISTINCT amount FROM stock FOR UPDATE", "0A000"),
     ],
 )
 def test_postgres_refusals_are_permanent(postgres, sql, code) -> None:
     assert failing(postgres, sql) == (P, "django.data", code)
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("SELECT * FROM no_such_table", "42P01"),
+        ("SELECT no_such_column FROM stock", "42703"),
+        ("SELECT no_such_function()", "42883"),
+        ("SELECT NULL::no_such_type", "42704"),
+    ],
+)
+def test_what_a_migration_may_bring_to_postgres_is_unknown(postgres, sql, code) -> None:
+    assert failing(postgres, sql) == (U, "django.data", code)
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("EXECUTE no_such_statement", "26000"),
+        ("FETCH no_such_cursor", "34000"),
+        ("PREPARE twice AS SELECT 1; PREPARE twice AS SELECT 1", "42P05"),
+    ],
+)
+def test_postgres_statements_and_cursors_lost_behind_a_pooler_are_transient(postgres, sql, code) -> None:
+    assert failing(postgres, sql)[::2] == (T, code)
+
+
+def test_postgres_plan_that_a_migration_made_stale_is_transient(postgres) -> None:
+    run(postgres, "PREPARE kept AS SELECT * FROM stock")
+    run(postgres, "ALTER TABLE stock ADD COLUMN note VARCHAR(5)")
+
+    assert failing(postgres, "EXECUTE kept") == (T, "django.stale_plan", "0A000")
 
 
 def test_postgres_raise_of_a_project_says_nothing(postgres) -> None:
@@ -212,19 +245,17 @@ def test_postgres_raise_of_a_project_says_nothing(postgres) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "code"),
+    ("changes", "code"),
     [
-        ({"NAME": "no_such_database"}, P, "3D000"),
-        ({"USER": "nobody_known"}, P, "28000"),
-        ({"PORT": "1"}, T, ""),
+        ({"NAME": "no_such_database"}, "3D000"),
+        ({"USER": "nobody_known"}, "28000"),
+        ({"PORT": "1"}, ""),
     ],
 )
-def test_postgres_log_in_that_never_works_is_permanent_and_a_closed_port_is_not(
-    postgres, changes, kind, code
-) -> None:
+def test_postgres_that_lets_nobody_in_is_transient(postgres, changes, code) -> None:
     wrong = postgres.__class__({**postgres.settings_dict, **changes}, NAME)
 
-    assert said(wrong.ensure_connection) == (kind, "django.connection", code)
+    assert said(wrong.ensure_connection) == (T, "django.connection", code)
 
 
 def test_postgres_that_has_no_connection_left_is_transient(postgres) -> None:
@@ -247,7 +278,11 @@ def test_after_an_error_in_a_transaction_that_error_decides(postgres) -> None:
         return inner
 
     (pid,) = run(postgres, "SELECT pg_backend_pid()")[0]
-    assert judged_raise(act("SELECT * FROM no_such_table")) == (P, "django.transaction", "42P01")
+    assert judged_raise(act("SELECT 1 / 0")) == (P, "django.transaction", "22012")
+    assert judged_raise(act("SELECT * FROM no_such_table")) == (U, "django.transaction", "42P01")
+    run(postgres, "PREPARE kept AS SELECT * FROM stock")
+    run(postgres, "ALTER TABLE stock ADD COLUMN note VARCHAR(5)")
+    assert judged_raise(act("EXECUTE kept")) == (T, "django.transaction", "0A000")
     assert judged_raise(act(f"SELECT pg_cancel_backend({pid}), pg_sleep(9)")) == (
         *(T, "django.transaction", "57014"),
     )
@@ -309,8 +344,6 @@ def test_mariadb_killed_connection_is_transient(mariadb) -> None:
         ("INSERT INTO item VALUES (1, 'too long', NULL)", "1406"),
         ("INSERT INTO stock VALUES (3, 99999999999)", "1264"),
         ("INSERT INTO stock VALUES (3, 'x')", "1366"),
-        ("SELECT * FROM no_such_table", "1146"),
-        ("SELECT no_such_column FROM stock", "1054"),
         ("SELEC 1", "1064"),
     ],
 )
@@ -318,6 +351,14 @@ def test_mariadb_refusals_are_permanent(mariadb, sql, code) -> None:
     kind, _rule, found = failing(mariadb, sql)
 
     assert (kind, found) == (P, code)
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [("SELECT * FROM no_such_table", "1146"), ("SELECT no_such_column FROM stock", "1054")],
+)
+def test_what_a_migration_may_bring_to_mariadb_is_unknown(mariadb, sql, code) -> None:
+    assert failing(mariadb, sql)[::2] == (U, code)
 
 
 def test_mariadb_signal_of_a_project_says_nothing(mariadb) -> None:
@@ -340,19 +381,17 @@ def test_mariadb_read_only_server_is_transient(mariadb) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "code"),
+    ("changes", "code"),
     [
-        ({"NAME": "no_such_database"}, P, "1049"),
-        ({"USER": "nobody_known"}, P, "1045"),
-        ({"PORT": "1"}, T, "2003"),
+        ({"NAME": "no_such_database"}, "1049"),
+        ({"USER": "nobody_known"}, "1045"),
+        ({"PORT": "1"}, "2003"),
     ],
 )
-def test_mariadb_log_in_that_never_works_is_permanent_and_a_closed_port_is_not(
-    mariadb, changes, kind, code
-) -> None:
+def test_mariadb_that_lets_nobody_in_is_transient(mariadb, changes, code) -> None:
     wrong = mariadb.__class__({**mariadb.settings_dict, **changes}, NAME)
 
-    assert said(wrong.ensure_connection) == (kind, "django.connection", code)
+    assert said(wrong.ensure_connection) == (T, "django.connection", code)
 
 
 # SQLite.
@@ -376,8 +415,8 @@ def test_sqlite_locked_database_is_transient(sqlite) -> None:
         ("INSERT INTO stock VALUES (3, NULL)", "SQLITE_CONSTRAINT_NOTNULL"),
         ("INSERT INTO stock VALUES (3, -1)", "SQLITE_CONSTRAINT_CHECK"),
         ("INSERT INTO stock VALUES ('x', 0)", "SQLITE_MISMATCH"),
-        ("SELECT * FROM no_such_table", "SQLITE_ERROR"),
         ("SELEC 1", "SQLITE_ERROR"),
+        ("SELECT no_such_function()", "SQLITE_ERROR"),
         ("SELECT zeroblob(2147483647)", "SQLITE_TOOBIG"),
     ],
 )
@@ -387,8 +426,31 @@ def test_sqlite_refusals_are_permanent(sqlite, sql, code) -> None:
     assert (kind, found) == (P, code)
 
 
-def test_sqlite_file_that_is_no_database_is_permanent(sqlite, tmp_path) -> None:
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM no_such_table",
+        "SELECT no_such_column FROM stock",
+        "INSERT INTO stock (id, no_such_column) VALUES (3, 0)",
+    ],
+)
+def test_what_a_migration_may_bring_to_sqlite_is_unknown(sqlite, sql) -> None:
+    assert failing(sqlite, sql) == (U, "django.sqlite_schema", "SQLITE_ERROR")
+
+
+def test_sqlite_file_that_is_no_database_is_permanent(sqlite, tmp_path, monkeypatch) -> None:
     (tmp_path / "text").write_text("no database at all " * 100)
     wrong = sqlite.__class__({**sqlite.settings_dict, "NAME": str(tmp_path / "text")}, NAME)
+    opened: list[sqlite3.Connection] = []
 
-    assert said(lambda: run(wrong, "SELECT * FROM stock")) == (P, "django.database", "SQLITE_NOTADB")
+    def connect(*args: Any, **kwargs: Any) -> Any:
+        opened.append(sqlite3.connect(*args, **kwargs))
+        return opened[-1]
+
+    # Django leaves a connection open whose first statement fails.
+    monkeypatch.setattr("django.db.backends.sqlite3.base.Database.connect", connect)
+    try:
+        assert said(lambda: run(wrong, "SELECT * FROM stock")) == (P, "django.database", "SQLITE_NOTADB")
+    finally:
+        for connection in opened:
+            connection.close()

@@ -46,6 +46,12 @@ def test_the_status_decides_for_the_asynchronous_client_too(server):
     assert verdict.retry_after == 7
 
 
+def test_a_refusal_that_says_when_to_come_back_is_transient(server):
+    verdict = judged(fetch, server.answering(403, retry_after=7))
+    assert said(verdict) == ("transient", "http.retry_after", "403")
+    assert verdict.retry_after == 7
+
+
 def test_no_connection_is_transient():
     assert said(judged(fetch, f"http://127.0.0.1:{free_port()}/")) == ("transient", "http.connection", "")
 
@@ -83,14 +89,24 @@ def test_a_circle_of_redirects_is_permanent(server):
     assert said(judged(fetch, url, follow_redirects=True)) == ("permanent", "http.redirects", "")
 
 
-def test_content_that_is_not_what_its_headers_say_is_permanent(server):
+def test_content_that_is_not_what_its_headers_say_is_unknown(server):
     url = server.answering(body=b"not compressed", headers={"Content-Encoding": "gzip"})
-    assert said(judged(fetch, url)) == ("permanent", "http.content", "")
+    assert said(judged(fetch, url)) == ("unknown", "http.content", "")
 
 
-def test_a_request_that_cannot_be_sent_is_permanent(server):
+def test_compressed_content_that_broke_off_is_transient():
+    """As httpx raises it of Zstandard, which it can read only with a package that is not installed here."""
+
+    def decode():
+        raise httpx.DecodingError("Zstandard data is incomplete")
+
+    assert said(judged(decode)) == ("transient", "http.incomplete_content", "")
+
+
+def test_a_request_that_cannot_be_sent_is_unknown(server):
+    """httpx has the same error for a connection that is not in the state for it."""
     url = server.answering()
-    assert said(judged(fetch, url, headers={"X-Name": "line\nbreak"})) == ("permanent", "http.request", "")
+    assert said(judged(fetch, url, headers={"X-Name": "line\nbreak"})) == ("unknown", "http.protocol", "")
 
 
 def test_a_stream_that_is_read_in_a_wrong_way_is_permanent(server):

@@ -91,15 +91,20 @@ def test_an_untrusted_certificate_is_permanent(tmp_path):
             assert said(judged(client.ping)) == ("permanent", "redis.certificate", "")
 
 
-def test_a_wrong_password_or_a_missing_permission_is_permanent(client):
+def test_a_wrong_password_is_transient_and_a_missing_permission_permanent(client):
     client.acl_setuser("reader", enabled=True, passwords=["+right"], commands=["+get"], keys=["*"])
     port = client.get_connection_kwargs()["port"]
     options = {"host": LOOPBACK, "port": port, "username": "reader", "retry": NEVER}
     with redis.Redis(**{**options, "password": "wrong"}) as wrong:
-        assert said(judged(wrong.get, "key")) == ("permanent", "redis.authentication", "WRONGPASS")
+        assert said(judged(wrong.get, "key")) == ("transient", "redis.authentication", "WRONGPASS")
     with redis.Redis(**{**options, "password": "right"}) as reader:
-        assert said(judged(reader.set, "key", "1")) == ("permanent", "redis.authentication", "NOPERM")
+        assert said(judged(reader.set, "key", "1")) == ("permanent", "redis.permission", "NOPERM")
     client.acl_deluser("reader")
+
+
+def test_a_missing_password_is_transient():
+    expected = ("transient", "redis.authentication", "NOAUTH")
+    assert verdict_on_reply("NOAUTH Authentication required.") == expected
 
 
 def test_a_full_redis_is_transient(make_redis):

@@ -56,8 +56,18 @@ def test_retry_after_is_read(server):
     assert judged(fetch, url).retry_after == 60
 
 
+def test_a_refusal_that_says_when_to_come_back_is_transient(server):
+    for status in (403, 404, 413):
+        verdict = judged(fetch, server.answering(status, retry_after=7))
+        assert said(verdict) == ("transient", "http.retry_after", str(status))
+        assert verdict.retry_after == 7
+    assert said(judged(fetch, server.answering(403, retry_after="soon")))[0] == "transient"
+
+
 def test_a_permanent_status_asks_for_no_wait(server):
-    assert judged(fetch, server.answering(404, retry_after=7)).retry_after is None
+    verdict = judged(fetch, server.answering(501, retry_after=7))
+    assert said(verdict) == ("permanent", "http.status", "501")
+    assert verdict.retry_after is None
 
 
 def test_no_connection_is_transient():
@@ -118,14 +128,16 @@ def test_a_circle_of_redirects_is_permanent(server):
     assert said(judged(fetch, url)) == ("permanent", "http.redirects", "")
 
 
-def test_content_that_is_not_what_it_should_be_is_permanent(server):
-    assert said(judged(fetch_json, server.answering(body=b"<html>"))) == ("permanent", "http.content", "")
+def test_content_that_is_not_what_it_should_be_is_unknown(server):
+    assert said(judged(fetch_json, server.answering(body=b"<html>"))) == ("unknown", "http.content", "")
     url = server.answering(body=b"not compressed", headers={"Content-Encoding": "gzip"})
-    assert said(judged(fetch, url)) == ("permanent", "http.content", "")
+    assert said(judged(fetch, url)) == ("unknown", "http.content", "")
 
 
 def test_a_request_that_cannot_be_sent_is_permanent(server):
     verdict = judged(fetch, server.answering(), headers={"X-Name": "line\nbreak"})
+    assert said(verdict) == ("permanent", "http.request", "")
+    verdict = judged(requests.post, server.answering(), json={"rate": float("nan")}, timeout=5)
     assert said(verdict) == ("permanent", "http.request", "")
 
 

@@ -61,6 +61,11 @@ def test_another_request_in_the_way_is_transient_whatever_the_status(server):
         assert said(verdict) == ("transient", "stripe.busy", code)
 
 
+def test_a_card_whose_network_stumbled_is_transient(server):
+    verdict = judged(charge, error(server, 402, code="processing_error"))
+    assert said(verdict) == ("transient", "stripe.busy", "processing_error")
+
+
 def test_a_server_in_trouble_is_transient(server):
     assert said(judged(charge, error(server, 500))) == ("transient", "stripe.status", "500")
     assert said(judged(charge, server.answering(502, body=b"{}"))) == ("transient", "stripe.status", "502")

@@ -92,9 +92,18 @@ def test_urllib3_with_a_bad_url_is_permanent():
         assert said(judged(pooled, url)) == ("permanent", "http.url", "")
 
 
-def test_urllib3_with_content_that_is_not_compressed_as_it_says_is_permanent(server):
+def test_urllib3_with_content_that_is_not_compressed_as_it_says_is_unknown(server):
     url = server.answering(body=b"not compressed", headers={"Content-Encoding": "gzip"})
-    assert said(judged(pooled, url)) == ("permanent", "http.content", "")
+    assert said(judged(pooled, url)) == ("unknown", "http.content", "")
+
+
+def test_urllib3_with_compressed_content_that_broke_off_is_transient():
+    """As urllib3 raises it of Zstandard, which it can read only with a package that is not installed here."""
+
+    def decode():
+        raise urllib3.exceptions.DecodeError("Zstandard data is incomplete")
+
+    assert said(judged(decode)) == ("transient", "http.incomplete_content", "")
 
 
 def test_urllib3_with_a_pool_in_full_use_is_transient(server):
@@ -111,6 +120,9 @@ def test_urlopen_is_judged_by_the_status(server):
     assert said(busy) == ("transient", "http.status", "503")
     assert busy.retry_after == 7
     assert said(judged(opened, server.answering(404))) == ("permanent", "http.status", "404")
+    later = judged(opened, server.answering(403, retry_after=7))
+    assert said(later) == ("transient", "http.retry_after", "403")
+    assert later.retry_after == 7
 
 
 def test_urlopen_without_a_connection_is_judged_by_the_number_of_its_error():
@@ -145,16 +157,19 @@ def test_a_download_that_breaks_off_is_transient(server, tmp_path):
     assert said(verdict) == ("transient", "http.answer", "")
 
 
-def test_a_connection_of_http_client_in_the_wrong_state_is_permanent(server):
-    def ask_twice():
-        connection = http.client.HTTPConnection(LOOPBACK, server.port)
-        try:
-            connection.putrequest("GET", "/")
-            connection.putrequest("GET", "/")
-        finally:
-            connection.close()
+def test_a_connection_of_http_client_in_the_middle_of_another_request_is_transient(server):
+    connection = http.client.HTTPConnection(LOOPBACK, server.port)
+    try:
+        assert said(judged(connection.getresponse)) == ("transient", "http.stale_connection", "")
+        connection.putrequest("GET", "/")
+        assert said(judged(connection.putrequest, "GET", "/")) == ("transient", "http.stale_connection", "")
+    finally:
+        connection.close()
 
-    assert said(judged(ask_twice)) == ("permanent", "http.request", "")
+
+def test_a_header_of_http_client_without_a_request_is_permanent():
+    connection = http.client.HTTPConnection(LOOPBACK)
+    assert said(judged(connection.putheader, "X-Name", "value")) == ("permanent", "http.request", "")
 
 
 def test_a_certificate_that_a_bare_tls_client_refuses_is_permanent(untrusted):

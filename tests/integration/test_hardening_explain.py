@@ -102,7 +102,7 @@ def test_what_can_never_succeed_is_dead_lettered_at_once(project) -> None:
         ("smtplib.SMTPAuthenticationError", "535", "smtp.reply", "permanent"),
         ("OSError", "ENOSPC", "python.os_error", "transient"),
         ("django.db.utils.OperationalError", "40P01", "django.connection", "transient"),
-        ("django.db.OperationalError", "28P01", "django.connection", "permanent"),
+        ("django.db.OperationalError", "28P01", "django.connection", "transient"),
         ("botocore.exceptions.ClientError", "ThrottlingException", "aws.code", "transient"),
         ("botocore.exceptions.ClientError", "503", "aws.unavailable", "transient"),
         ("botocore.exceptions.ClientError", "403", "aws.refused", "permanent"),

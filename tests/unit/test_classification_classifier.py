@@ -110,6 +110,18 @@ def test_a_wait_that_cannot_be_waited_for_is_none(wait) -> None:
     assert judged(Base(), rule("r", BASE, retry_after=lambda _: wait)).retry_after is None
 
 
+def test_a_weak_rule_gives_weak_verdicts_also_by_a_function_and_of_a_cause() -> None:
+    def answer(_: BaseException) -> Verdict:
+        return Verdict(kind=P, rule="")
+
+    for weak in (rule("r", BASE, P, weak=True), rule("r", BASE, None, says=answer, weak=True)):
+        outer = ValueError()
+        outer.__cause__ = Base()
+        assert judged(Base(), weak) == Verdict(kind=P, rule="r", weak=True)
+        assert judged(outer, weak) == Verdict(kind=P, rule="r", via=BASE, weak=True)
+    assert not judged(Base(), rule("r", BASE, P)).weak
+
+
 def test_words_in_place_of_a_kind_are_understood() -> None:
     loose: object = "transient"
 
@@ -359,3 +371,14 @@ def test_the_projects_classifier_follows_a_change_of_the_settings(settings) -> N
     assert project_classifier().judge(Base()).rule == "none"
     assert project_classifier().judge(KeyError()).kind is P
     assert classifier_for(load_settings()[0]).judge(KeyError()).kind is P
+
+
+def test_a_name_that_a_library_keeps_for_an_error_of_pythons_is_no_name_of_all_such_errors(
+    monkeypatch,
+) -> None:
+    library = ModuleType("library_that_gave_up_its_error")
+    library.OldError = ValueError  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    rule = Rule(name="old", classes=(f"{library.__name__}.OldError",), verdict=Kind.PERMANENT)
+
+    assert Classifier((RuleBook((rule,)),)).judge(ValueError("x")).kind is Kind.UNKNOWN

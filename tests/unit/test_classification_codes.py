@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hardening.classification.codes import (
+    asks_to_wait,
     headers_of,
     held_errors,
     http_status,
@@ -138,6 +139,21 @@ def test_nonsense_in_retry_after_reads_as_none(value):
 def test_retry_after_is_found_in_any_case_and_in_milliseconds():
     assert retry_after(Answered(headers={"rEtRy-aFtEr": "7"})) == 7
     assert retry_after(Answered(headers={"X-Amz-Retry-After": "1500", "retry-after": "9"})) == 1.5
+
+
+def test_a_refusal_asks_to_wait_by_its_header_alone_whether_it_can_be_read_or_not():
+    def refused(status: int, **headers: object) -> bool:
+        return asks_to_wait(Answered(status=status, headers=headers))
+
+    wait: dict[str, object] = {"Retry-After": "7"}
+    assert [refused(status, **wait) for status in (400, 403, 404, 413, 499)] == [True] * 5
+    assert refused(403, **{"retry-after": "soon"})
+    assert refused(400, **{"x-amz-retry-after": "1500"})
+    assert [refused(status, **wait) for status in (200, 301, 500, 501, 503)] == [False] * 5
+    assert not refused(403)
+    assert not refused(403, **{"Retry-After": " "})
+    assert not asks_to_wait(Answered(headers=wait))
+    assert not asks_to_wait(Hostile())
 
 
 def test_odd_headers_read_as_none():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 
-from hardening.core.letter import Canvas, dump_letter, load_letter
+from hardening.core.letter import Attempt, Canvas, DeadLetter, Payload, dump_letter, load_letter
 from tests.helpers.dlq_letters import attempt, letter, with_payload
 
 
@@ -50,6 +50,32 @@ def test_header_values_that_json_cannot_say_become_text() -> None:
     }
 
 
+def test_of_a_letter_from_a_newer_release_all_that_is_known_is_read() -> None:
+    record = letter()
+    plain = json.loads(dump_letter(record))
+    for part in (plain, plain["payload"], plain["canvas"], *plain["attempts"]):
+        part["of the future"] = {"anything": [1]}
+
+    assert load_letter(json.dumps(plain)) == record
+
+
+def test_what_an_older_release_did_not_write_has_its_default() -> None:
+    record = letter()
+    plain = json.loads(dump_letter(record))
+    parts = {DeadLetter: plain, Payload: plain["payload"], Canvas: plain["canvas"]}
+    for kind, part in [*parts.items(), *((Attempt, each) for each in plain["attempts"])]:
+        for each in fields(kind):
+            if each.default is not MISSING or each.default_factory is not MISSING:
+                part.pop(each.name, None)
+
+    loaded = load_letter(json.dumps(plain))
+
+    assert loaded.canvas == Canvas()
+    assert (loaded.payload.body, loaded.payload.headers) == (record.payload.body, {})
+    assert (loaded.attempts[0].message, loaded.attempts[0].verdict) == (record.attempts[0].message, "")
+    assert (loaded.task_id, loaded.argument_names, loaded.versions) == (record.task_id, (), {})
+
+
 def test_the_last_attempt_is_the_one_that_ended_the_message() -> None:
     assert letter(attempts=(attempt(1), attempt(2))).last_attempt.number == 2
 
@@ -58,7 +84,8 @@ def test_the_last_attempt_is_the_one_that_ended_the_message() -> None:
     "data",
     [
         *(b"", b"\xff", b"1", b"[]", b"{}", b"null", b'"x"', b'{"v": 2}', b'{"v": 1}'),
-        json.dumps({**json.loads(dump_letter(letter())), "surprise": 1}).encode(),
+        json.dumps({**json.loads(dump_letter(letter())), "attempts": [1]}).encode(),
+        json.dumps({**json.loads(dump_letter(letter())), "payload": []}).encode(),
         dump_letter(replace(letter(), task_id="x")).replace(b'"body":"', b'"body":"!'),
     ],
 )

@@ -99,13 +99,24 @@ def test_a_budget_that_bounds_nothing_or_stops_everything_is_refused(values) -> 
         Budget(**values)
 
 
+def test_no_retry_is_delayed_for_longer_than_the_longest_wait_and_the_debt_ends_with_it() -> None:
+    budget = Budget(share=0, per_second=1, longest_wait=60)
+    document, waits = None, []
+    for _ in range(1000):
+        document, wait = withdraw(document, starts=1, now=0.0, budget=budget)
+        waits.append(wait)
+
+    assert max(waits) == 60
+    assert withdraw(document, starts=1, now=61.0, budget=budget)[1] <= 1
+
+
 steps = st.lists(st.tuples(st.floats(-20, 20), st.integers(0, 200), st.integers(1, 60)), max_size=30)
 
 
 @quick
 @given(steps, st.floats(0, 1), st.floats(0.1, 50))
 def test_never_more_retries_are_due_than_starts_time_and_capacity_pay_for(steps, share, rate) -> None:
-    budget = Budget(share=share, per_second=rate)
+    budget = Budget(share=share, per_second=rate, longest_wait=1e9)
     document, now, forward, starts = None, 0.0, 0.0, 0
     due, paid = [], []
     for elapsed, started, retries in steps:

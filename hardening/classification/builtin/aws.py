@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..codes import attribute, http_status, http_verdict, retry_after, tls_alert, tls_verdict
+from ..codes import asks_to_wait, attribute, http_status, http_verdict, retry_after, tls_alert, tls_verdict
 from ..rule import Rule
 from ..verdict import Kind
 
@@ -27,8 +27,18 @@ NOT_NOW = frozenset(
         "InternalServerError", "ServiceUnavailable",
         # Another request was in the way.
         "ConcurrentModificationException", "OperationAborted", "TransactionConflictException",
+        "ConditionalRequestConflict", "ResourceConflictException", "ResourceInUseException",
+        # What is used, or being made or deleted, and will not be for ever.
+        "AWS.SimpleQueueService.QueueDeletedRecently", "DependencyViolation", "QueueDeletedRecently",
+        # Credentials that ran out: the next try signs with new ones, and by a clock that was set right.
+        "ExpiredToken", "ExpiredTokenException", "IDPCommunicationError", "RequestExpired",
+        "RequestTimeTooSkewed",
+        # The body of the request did not arrive whole.
+        "BadDigest", "IncompleteBody",
     }
 )  # fmt: skip
+# Services spell these in several ways: ResourceInUse, ResourceInUseFault, ResourceConflict.
+_NOT_NOW_BEGIN = ("ResourceConflict", "ResourceInUse")
 # A transaction fails for the reasons of its members, which may be of either kind.
 EITHER = frozenset({"TransactionCanceledException"})
 
@@ -40,7 +50,7 @@ def _code(exc: BaseException) -> str | None:
 
 
 def _code_verdict(code: str) -> Kind | None:
-    if code in NOT_NOW:
+    if code in NOT_NOW or code.startswith(_NOT_NOW_BEGIN):
         return Kind.TRANSIENT
     return Kind.UNKNOWN if code in EITHER else None
 
@@ -71,8 +81,8 @@ RULES: tuple[Rule, ...] = (
         decide=_code_verdict,
         retry_after=retry_after,
         why=(
-            "Throttling, time-out, conflict and internal error pass, whatever their HTTP status; a cancelled "
-            "transaction may have failed for either kind of reason."
+            "Throttling, time-out, conflict, what is in use, expired credentials and internal error pass, "
+            "whatever their HTTP status; a cancelled transaction may have failed for either kind of reason."
         ),
     ),
     Rule(
@@ -83,6 +93,15 @@ RULES: tuple[Rule, ...] = (
         verdict=Kind.TRANSIENT,
         retry_after=retry_after,
         why='The HTTP status says "not now": 408, 425, 429 and 5xx.',
+    ),
+    Rule(
+        name="aws.retry_after",
+        classes=(_B + "ClientError",),
+        when=asks_to_wait,
+        read=_code,
+        verdict=Kind.TRANSIENT,
+        retry_after=retry_after,
+        why='A refusal (4xx) with a Retry-After header says "later".',
     ),
     Rule(
         name="aws.refused",

@@ -15,11 +15,12 @@ _K = "kombu.exceptions."
 
 # AMQP 0-9-1 reply codes. Left out, so that their class decides or nothing does: 501, 504 and 505, which
 # say that the two ends lost track of each other, often because threads share a channel.
-NOT_NOW = frozenset({"313", "320", "405", "506", "541"})
-NEVER = frozenset({"311", "402", "403", "404", "406", "502", "503", "530", "540"})
+NOT_NOW = frozenset({"313", "320", "403", "405", "506", "541"})
+NEVER = frozenset({"311", "402", "404", "406", "502", "503", "530", "540"})
 
 _PASSES = re.compile(
     r"\bis down\b|\blimit\b.*\([0-9]+\) (is )?reached|acknowledgement on channel [0-9]+ timed out"
+    r"|\bvhost\b.*\bnot found|\baccess to vhost\b.*\brefused"
 )
 
 
@@ -72,8 +73,11 @@ RULES: tuple[Rule, ...] = (
         name="broker.authentication",
         classes=(_K + "OperationalError",),
         when=_redis_refuses,
-        verdict=Kind.PERMANENT,
-        why="The broker refuses the user or the password.",
+        verdict=Kind.TRANSIENT,
+        why=(
+            "The broker refuses the user or the password: a password that is being rotated, or a server that "
+            "is being replaced, and no message is to blame."
+        ),
     ),
     Rule(
         name="broker.resource",
@@ -81,7 +85,10 @@ RULES: tuple[Rule, ...] = (
         when=_will_pass,
         read=_reply,
         verdict=Kind.TRANSIENT,
-        why="A queue's node or a virtual host is down, a limit is reached, or a time-out: it will pass.",
+        why=(
+            "A queue's node is down, the virtual host is down, missing or closed to the user, a limit is "
+            "reached, or a time-out: it will pass."
+        ),
     ),
     Rule(
         name="broker.reply",
@@ -89,9 +96,9 @@ RULES: tuple[Rule, ...] = (
         read=_reply,
         decide=_verdict,
         why=(
-            "The broker's reply code decides: 320 connection forced, 405 locked, 506 out of resources and "
-            "541 internal error pass; 403 refused, 404 not found, 406 precondition failed and 530 not "
-            "allowed do not."
+            "The broker's reply code decides: 320 connection forced, 403 refused (passwords and rights are "
+            "changed while messages wait), 405 locked, 506 out of resources and 541 internal error pass; 404 "
+            "not found, 406 precondition failed and 530 not allowed do not."
         ),
     ),
     Rule(

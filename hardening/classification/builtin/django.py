@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..database_codes import database_code, decide_database
+from ..database_codes import database_code, decide_database, is_sqlite_schema, is_stale_plan
 from ..rule import Rule
 from ..verdict import Kind, Verdict
 
@@ -22,12 +22,18 @@ _DRIVERS = (
 def _broken_transaction(exc: BaseException) -> Verdict:
     """ "You can't execute queries until the end of the atomic block": what broke the transaction decides."""
     code = database_code(exc)
-    kind = decide_database(code) if code else None
+    kind = _by_words(exc) or (decide_database(code) if code else None)
     if kind is None and type(exc.__cause__).__name__ in ("OperationalError", "InterfaceError"):
         kind = Kind.TRANSIENT
     if kind is None and exc.__cause__ is None and "An error occurred" in str(exc):
         kind = Kind.UNKNOWN  # Whoever caught that error kept it to himself.
     return Verdict(kind=kind or Kind.PERMANENT, rule="", code=code or "")
+
+
+def _by_words(exc: BaseException) -> Kind | None:
+    if is_stale_plan(exc):
+        return Kind.TRANSIENT
+    return Kind.UNKNOWN if is_sqlite_schema(exc) else None
 
 
 def _named(package: str, *names: str) -> tuple[str, ...]:
@@ -41,6 +47,25 @@ def _database(prefix: str, packages: tuple[str, ...]) -> tuple[Rule, ...]:
         return tuple(name for package in packages for name in _named(package, *names))
 
     return (
+        Rule(
+            name=f"{prefix}.stale_plan",
+            classes=classes("NotSupportedError"),
+            when=is_stale_plan,
+            verdict=Kind.TRANSIENT,
+            read=database_code,
+            why=(
+                'PostgreSQL\'s "cached plan must not change result type": a migration changed a table under '
+                "a prepared statement, which a new connection prepares anew."
+            ),
+        ),
+        Rule(
+            name=f"{prefix}.sqlite_schema",
+            classes=classes("OperationalError"),
+            when=is_sqlite_schema,
+            verdict=Kind.UNKNOWN,
+            read=database_code,
+            why="SQLite has no such table or column: the code may be deployed before its migration.",
+        ),
         Rule(
             name=f"{prefix}.connection",
             classes=classes("OperationalError", "InterfaceError"),
@@ -80,15 +105,18 @@ RULES: tuple[Rule, ...] = (
         name="django.deleted_row",
         classes=("django.core.exceptions.ObjectNotUpdated",),
         verdict=Kind.PERMANENT,
+        weak=True,
         why="The row that was to be updated is no longer there.",
     ),
     Rule(
         name="django.object",
-        classes=_named(
-            "django.core.exceptions", "ObjectDoesNotExist", "MultipleObjectsReturned", "FieldDoesNotExist"
-        ),
+        classes=_named("django.core.exceptions", "ObjectDoesNotExist", "MultipleObjectsReturned"),
         verdict=Kind.PERMANENT,
-        why="The rows are not there; publish with transaction.on_commit where they come too late.",
+        weak=True,
+        why=(
+            "The rows are not there; publish with transaction.on_commit where they come too late. A retry "
+            "that the task asks for by hand is granted."
+        ),
     ),
     Rule(
         name="django.validation",
@@ -114,6 +142,7 @@ RULES: tuple[Rule, ...] = (
         classes=(
             *_named(
                 "django.core.exceptions",
+                "FieldDoesNotExist",
                 "ImproperlyConfigured",
                 "AppRegistryNotReady",
                 "MiddlewareNotUsed",

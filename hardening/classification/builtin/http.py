@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..codes import (
+    asks_to_wait,
     attribute,
     held_errors,
     http_status,
@@ -21,6 +22,11 @@ __all__ = ["RULES"]
 _AIOHTTP = "aiohttp.client_exceptions."
 _REDIRECTS = "TooManyRedirects"
 _URL = "URL"
+
+
+def _is_incomplete(exc: BaseException) -> bool:
+    """In the words of zlib, and of urllib3 and httpx about Zstandard."""
+    return any("incomplete" in str(error) or "truncated" in str(error) for error in held_errors(exc))
 
 
 def _is_unreadable(exc: BaseException) -> bool:
@@ -99,19 +105,48 @@ RULES: tuple[Rule, ...] = (
         why="The server sends the client in a circle.",
     ),
     Rule(
+        name="http.incomplete_content",
+        classes=(
+            "requests.exceptions.ContentDecodingError",
+            "httpx.DecodingError",
+            "urllib3.exceptions.DecodeError",
+        ),
+        when=_is_incomplete,
+        verdict=Kind.TRANSIENT,
+        why="The compressed content of the answer broke off.",
+    ),
+    Rule(
+        name="http.retry_after",
+        classes=(
+            "requests.exceptions.HTTPError",
+            "httpx.HTTPStatusError",
+            _AIOHTTP + "ClientResponseError",
+            _AIOHTTP + "ContentTypeError",
+            "urllib.error.HTTPError",
+        ),
+        when=asks_to_wait,
+        read=http_status,
+        verdict=Kind.TRANSIENT,
+        retry_after=retry_after,
+        why='A refusal (4xx) with a Retry-After header says "later", such as 403 for too many requests.',
+    ),
+    Rule(
         name="http.content",
         classes=(
             "requests.exceptions.ContentDecodingError",
-            "requests.exceptions.InvalidJSONError",
+            "requests.exceptions.JSONDecodeError",
             "httpx.DecodingError",
             _AIOHTTP + "ContentTypeError",
             "urllib3.exceptions.DecodeError",
         ),
         read=http_status,
         decide=http_verdict,
-        verdict=Kind.PERMANENT,
+        verdict=Kind.UNKNOWN,
         retry_after=retry_after,
-        why="The answer's content is not what its headers or its reader say: compressed, encoded or JSON.",
+        why=(
+            "The answer's content is not what its headers or its reader say: compressed, encoded or JSON. "
+            "Without an error status it may be the page of a proxy or of a maintenance, or a lasting mistake."
+        ),
     ),
     Rule(
         name="http.answer",
@@ -183,9 +218,9 @@ RULES: tuple[Rule, ...] = (
         name="http.request",
         classes=(
             "requests.exceptions.InvalidHeader",
+            "requests.exceptions.InvalidJSONError",
             "requests.exceptions.StreamConsumedError",
             "requests.exceptions.UnrewindableBodyError",
-            "httpx.LocalProtocolError",
             "httpx.CookieConflict",
             "httpx.StreamError",
             "urllib3.exceptions.InvalidHeader",
@@ -194,6 +229,18 @@ RULES: tuple[Rule, ...] = (
         ),
         verdict=Kind.PERMANENT,
         why="The program uses its HTTP client in a way that cannot work, or the request cannot be sent.",
+    ),
+    Rule(
+        name="http.protocol",
+        classes=("httpx.LocalProtocolError",),
+        verdict=Kind.UNKNOWN,
+        why="The request cannot be sent so, or the connection was in a state that a new one is not in.",
+    ),
+    Rule(
+        name="http.stale_connection",
+        classes=("http.client.CannotSendRequest", "http.client.ResponseNotReady"),
+        verdict=Kind.TRANSIENT,
+        why="The connection is still in the middle of an earlier request; a new one begins afresh.",
     ),
     Rule(
         name="http.timeout",

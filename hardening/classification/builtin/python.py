@@ -45,7 +45,6 @@ RULES: tuple[Rule, ...] = (
             "IsADirectoryError",
             "NotADirectoryError",
             "PermissionError",
-            "ChildProcessError",
             "ProcessLookupError",
         ),
         verdict=Kind.PERMANENT,
@@ -65,8 +64,6 @@ RULES: tuple[Rule, ...] = (
             "TypeError",
             "AttributeError",
             "NameError",
-            "KeyError",
-            "IndexError",
             "ArithmeticError",
             "AssertionError",
             "NotImplementedError",
@@ -83,9 +80,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="python.lookup",
+        classes=("KeyError", "IndexError"),
+        verdict=Kind.PERMANENT,
+        weak=True,
+        why=(
+            "What was looked up is not there, nor will it be for the same code with the same arguments. A "
+            "retry that the task asks for by hand is granted: its author knows what he waits for."
+        ),
+    ),
+    # The same rule, but of LookupError only what is raised as such: a project's subclass may mean anything.
+    Rule(
+        name="python.lookup",
         classes=("LookupError",),
         exact=True,
         verdict=Kind.PERMANENT,
+        weak=True,
         why="Python itself raises it for an unknown encoding.",
     ),
     Rule(
@@ -100,18 +109,26 @@ RULES: tuple[Rule, ...] = (
             "zlib.error",
             "lzma.LZMAError",
             "gzip.BadGzipFile",
-            "zipfile.BadZipFile",
             "tarfile.TarError",
             "tomllib.TOMLDecodeError",
             "configparser.Error",
             "plistlib.InvalidFileException",
-            "xml.etree.ElementTree.ParseError",
-            "xml.parsers.expat.ExpatError",
             "xml.sax.SAXParseException",
             "email.errors.MessageError",
         ),
         verdict=Kind.PERMANENT,
         why="Data that cannot be read today cannot be read tomorrow.",
+    ),
+    Rule(
+        name="python.unreadable",
+        classes=(
+            "zipfile.BadZipFile",
+            "pickle.UnpicklingError",
+            "xml.etree.ElementTree.ParseError",
+            "xml.parsers.expat.ExpatError",
+        ),
+        verdict=Kind.UNKNOWN,
+        why="The data is broken for good, or was read before all of it was written or fetched.",
     ),
     Rule(
         name="python.ftp",

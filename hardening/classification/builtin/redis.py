@@ -14,9 +14,13 @@ _R = "redis.exceptions."
 _WORD = re.compile(r"[A-Z]{2,20}(?= |$)")
 
 NOT_NOW = frozenset(
-    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"}
+    {
+        *("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY"),
+        "TRYAGAIN",
+        *("NOAUTH", "WRONGPASS"),  # Passwords are rotated.
+    }
 )
-NEVER = frozenset({"BUSYGROUP", "BUSYKEY", "CROSSSLOT", "NOAUTH", "NOPERM", "WRONGPASS", "WRONGTYPE"})
+NEVER = frozenset({"BUSYGROUP", "BUSYKEY", "CROSSSLOT", "NOPERM", "WRONGTYPE"})
 
 
 def _message(exc: BaseException) -> str:
@@ -66,12 +70,20 @@ RULES: tuple[Rule, ...] = (
         classes=(
             _R + "AuthenticationError",
             _R + "AuthenticationWrongNumberOfArgsError",
-            _R + "AuthorizationError",
-            _R + "NoPermissionError",
         ),
         read=_reply,
+        verdict=Kind.TRANSIENT,
+        why=(
+            "Redis refuses the user or the password: a password that is being rotated, or a server that is "
+            "being replaced, and no message is to blame."
+        ),
+    ),
+    Rule(
+        name="redis.permission",
+        classes=(_R + "AuthorizationError", _R + "NoPermissionError"),
+        read=_reply,
         verdict=Kind.PERMANENT,
-        why="Redis refuses the user, the password or the command for this user.",
+        why="Redis refuses the command to this user.",
     ),
     Rule(
         name="redis.busy",
@@ -124,8 +136,8 @@ RULES: tuple[Rule, ...] = (
         decide=_reply_verdict,
         verdict=Kind.UNKNOWN,
         why=(
-            "The first word of Redis's reply decides: BUSY, MISCONF, NOREPLICAS pass; WRONGTYPE, BUSYGROUP, "
-            "CROSSSLOT do not; a mere ERR may be either."
+            "The first word of Redis's reply decides: BUSY, MISCONF, NOREPLICAS, NOAUTH pass; WRONGTYPE, "
+            "BUSYGROUP, CROSSSLOT do not; a mere ERR may be either."
         ),
     ),
     Rule(

@@ -8,7 +8,7 @@ from ..verdict import Kind
 
 __all__ = ["RULES"]
 
-NOT_NOW = frozenset({"idempotency_key_in_use", "lock_timeout", "rate_limit"})
+NOT_NOW = frozenset({"idempotency_key_in_use", "lock_timeout", "processing_error", "rate_limit"})
 
 
 def _both(*names: str) -> tuple[str, ...]:
@@ -41,7 +41,10 @@ RULES: tuple[Rule, ...] = (
         read=_code,
         decide=_code_verdict,
         retry_after=retry_after,
-        why="lock_timeout, rate_limit, idempotency_key_in_use: another request is in the way.",
+        why=(
+            "lock_timeout, rate_limit, idempotency_key_in_use: another request is in the way. "
+            "processing_error: something went wrong with the card's network, not with the card."
+        ),
     ),
     Rule(
         name="stripe.rate_limit",
