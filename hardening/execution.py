@@ -42,7 +42,7 @@ from .core.reasons import Reason
 from .history import attempt_from, attempt_number, class_path, encode_history
 from .reason import reason_for
 from .retries.aftermath import DependencyDown, Next, Step, follow, follow_admission, judge, still_waiting
-from .retries.sending import RetryUnpublished, send
+from .retries.sending import RetryUnpublished, not_sent, send
 from .retries.traffic import Traffic
 from .returning import RetryNotSent
 
@@ -244,12 +244,18 @@ class Execution:
         return None
 
     def _follow(self, exc: BaseException) -> Step:
-        try:
-            return follow(self, exc, None)
-        # Whatever is odd about a message or an error, it must not end without a letter.
-        except Exception:
-            logger.exception("what follows on task %s[%s] is unknown: no retry", self.task.name, self.task_id)
-            return Step(next=Next.END, verdict=self.verdict_on(exc), reason=reason_for(exc))
+        for last_try in (False, True):
+            try:
+                return follow(self, exc, None)
+            # Whatever is odd about a message or an error, it must not end without a letter.
+            except Exception as error:
+                if isinstance(error, SoftTimeLimitExceeded) and not last_try:
+                    continue  # It comes once, and says nothing of the error that is being judged.
+                logger.exception(
+                    "what follows on task %s[%s] is unknown: no retry", self.task.name, self.task_id
+                )
+                break
+        return Step(next=Next.END, verdict=self.verdict_on(exc), reason=reason_for(exc))
 
     def _send_again(self, step: Step, exc: BaseException) -> Exception:
         try:
@@ -257,6 +263,10 @@ class Execution:
             self.ended_by = send(self, sends_with, step, exc, {})
         except (Retry, RetryNotSent) as told:  # A project's own retry may raise though asked to return.
             self.ended_by = told
+        except SoftTimeLimitExceeded as error:
+            self.ended_by = not_sent(self, error, step.delay)
+            if isinstance(self.ended_by, RetryUnpublished):
+                self.keep(self.ended_by, Reason.RETRY_UNPUBLISHED)
         except Exception as error:  # Unfit to be sent, as a message with a retry count that is no number.
             unsent = error if isinstance(error, RetryUnpublished) else RetryUnpublished(error, requeue=False)
             unsent.__cause__ = exc

@@ -21,7 +21,7 @@ from hardening.returning import RetryNotSent
 
 from .aftermath import Next, Step, headers_for
 
-__all__ = ["RetryUnpublished", "send", "send_raw"]
+__all__ = ["RetryUnpublished", "not_sent", "own_headers", "send", "send_raw"]
 
 _OURS = frozenset({ATTEMPTS_HEADER, DEPENDENCY_HEADER, DUE_HEADER, FIRST_HEADER, PARKED_HEADER})
 
@@ -78,7 +78,7 @@ def send_raw(execution: Any, exc: BaseException | None, delay: float, publish: A
         if rejected is exc:
             raise  # Retries are used up, and the error to raise then is itself a Reject.
         reason = getattr(rejected, "reason", None)
-        raise _not_sent(execution, reason if isinstance(reason, BaseException) else rejected, delay) from exc
+        raise not_sent(execution, reason if isinstance(reason, BaseException) else rejected, delay) from exc
     execution.note_sent()
     return answer
 
@@ -105,7 +105,7 @@ def _put_back(
             signature.apply_async()
     # Whatever keeps the message from being sent, the old one must not be acknowledged for it.
     except Exception as error:
-        raise _not_sent(execution, error, hop) from exc
+        raise not_sent(execution, error, hop) from exc
     execution.note_sent()
     return _told(exc, step, is_eager=request.is_eager, sig=signature)
 
@@ -115,7 +115,8 @@ def _told(exc: Any, step: Step, **more: Any) -> Retry:
     return Retry(exc=exc, when=when, **more)
 
 
-def _not_sent(execution: Any, error: Any, delay: float) -> Exception:
+def not_sent(execution: Any, error: Any, delay: float) -> Exception:
+    """What to raise where a retry was not sent: RetryNotSent, or RetryUnpublished where it never can be."""
     if execution.task.acks_late and not _is_unfit(error):
         execution.unsent = RetryNotSent(delay)
     else:

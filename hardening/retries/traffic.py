@@ -43,6 +43,9 @@ OUTAGES_KEY = "outages"
 BUDGET_KEY = "budget:"
 SNAPSHOT_SECONDS = 1.0
 LEFT_ALONE_SECONDS = 5.0
+"""How long a store that did not answer is left alone; doubled each time, up to LEFT_ALONE_LONGEST."""
+
+LEFT_ALONE_LONGEST = 60.0
 MOST_TAGS = 40
 """Dependencies that are followed at one time: all are in one document, whose size is bounded."""
 
@@ -88,6 +91,7 @@ class Traffic:
         self._read_at = -SNAPSHOT_SECONDS
         self._known_until = 0.0
         self._down_until = 0.0
+        self._left_alone = LEFT_ALONE_SECONDS
         self._starts: dict[str, int] = defaultdict(int)
         self._succeeded_at: dict[str, float] = {}
 
@@ -229,15 +233,18 @@ class Traffic:
         try:
             if self._store is None:
                 self._store = chosen_store(self._app, self._settings)
-            return ask(self._store)
+            answer = ask(self._store)
         # Whatever the store or a test framework in front of it raises: admit, and say so.
         except Exception as exc:
             if isinstance(exc, SoftTimeLimitExceeded):
                 raise
             if isinstance(exc, (StoreUnavailable, BackendError)) and not isinstance(exc, StoreBusy):
-                self._down_until = self._clock() + LEFT_ALONE_SECONDS
+                self._down_until = self._clock() + self._left_alone
+                self._left_alone = min(self._left_alone * 2, LEFT_ALONE_LONGEST)
             logger.warning("outages and retry budgets are unknown for now, everything is admitted: %s", exc)
             return otherwise
+        self._left_alone = LEFT_ALONE_SECONDS
+        return answer
 
     def _announce(self, tag: str, event: Any) -> None:
         if event:

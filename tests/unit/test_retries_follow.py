@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import requests
 from celery.app.task import Task
-from celery.exceptions import MaxRetriesExceededError, Reject, Retry
+from celery.exceptions import MaxRetriesExceededError, Reject, Retry, SoftTimeLimitExceeded
 from django.core.exceptions import ObjectDoesNotExist
 
 from hardening import Permanent, RetryLater, Transient
@@ -813,6 +814,34 @@ def test_a_store_that_does_not_answer_admits_and_says_so(app, project, monkeypat
     assert "everything is admitted" in caplog.text
 
 
+def test_a_store_that_goes_on_not_answering_is_asked_less_and_less(app, project, monkeypatch) -> None:
+    class Down(MemoryStore):
+        asked = 0
+        down = True
+
+        def read(self, key):
+            if Down.down:
+                Down.asked += 1
+                raise StoreUnavailable("no store")
+            return super().read(key)
+
+    now = [0.0]
+    traffic = Traffic(app, store=Down(), clock=lambda: now[0])
+    for second in range(300):
+        now[0] = float(second)
+        traffic.withdraw("t")
+    assert Down.asked == 8  # At 0, 5, 15, 35, 75, then each minute.
+
+    Down.down = False
+    now[0] += 60
+    traffic.withdraw("t")
+    Down.down = True
+    traffic.withdraw("t")
+    now[0] += 5
+    traffic.withdraw("t")
+    assert Down.asked == 10
+
+
 def test_a_tagless_app_asks_no_store_before_a_task_runs(app, monkeypatch) -> None:
     monkeypatch.setattr(Traffic, "_asked", lambda *_: pytest.fail("asked the store"))
 
@@ -898,3 +927,25 @@ class _Returned:
 def _sent(task):
     task.apply_async()
     return fetch(task.app)
+
+
+@pytest.mark.parametrize("where", ["hardening.execution.follow", "hardening.execution.send"])
+def test_a_soft_time_limit_that_passes_while_a_retry_is_decided_or_sent_ends_no_work(
+    app, monkeypatch, where
+) -> None:
+    module, _, name = where.rpartition(".")
+    real = getattr(sys.modules[module], name)
+    passed: list[bool] = []
+
+    def interrupted(*args):
+        if not passed:
+            passed.append(True)
+            raise SoftTimeLimitExceeded
+        return real(*args)
+
+    monkeypatch.setattr(where, interrupted)
+    request = process(failing(app, ConnectionError()))
+
+    assert passed
+    assert LETTERS == []
+    assert request.answers.given == ([] if name == "send" else ["ack"])
