@@ -137,9 +137,10 @@ def retry_after(exc: BaseException, now: Callable[[], datetime] = lambda: dateti
 
 
 def asks_to_wait(exc: BaseException) -> bool:
-    """Whether a refusal (4xx) has a Retry-After header, also one that cannot be read: it says "later"."""
+    """Whether a 4xx that refuses for good has a Retry-After header all the same, also one that cannot be
+    read: it says "later"."""
     status = http_status(exc)
-    if status is None or not status.startswith("4"):
+    if status is None or not status.startswith("4") or http_verdict(status) is not Kind.PERMANENT:
         return False
     headers = headers_of(exc)
     return any(headers.get(name, "").strip() for name in _WAITS)
