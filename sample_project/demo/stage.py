@@ -86,7 +86,8 @@ class Stage:
             with held():
                 part.start()
         say("creating the database")
-        self._set_up_django()
+        with held():  # Python loses an interrupt that comes while it is importing.
+            self._set_up_django()
         say("starting two workers: prefork for computing, gevent for waiting")
         workers = [
             self._celery(
