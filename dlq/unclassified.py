@@ -8,9 +8,10 @@ from datetime import datetime
 
 from django.db.models import Count, Max, Min
 
+from hardening.core.snippets import explain_command, settings_snippet
+
 from .conf import database_alias
 from .models import DeadLetter, DeadLetterQuerySet
-from .snippets import explain_command, settings_snippet
 from .states import State
 from .verdicts import UNKNOWN
 

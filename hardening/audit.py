@@ -16,7 +16,7 @@ from .enforced import Enforced
 from .plugin import Hardened, hardened, policies_of, unreached
 from .policy import TaskPolicy
 from .private import version_findings
-from .retries.options import options_of
+from .retries.options import is_celerys_own, options_of
 from .saturation import green_prefetch
 from .store import chosen_store
 
@@ -127,7 +127,7 @@ def _limit_findings(tasks: Any) -> list[Finding]:
     names = sorted(
         name
         for name, task in tasks.items()
-        if not name.startswith("celery.") and task.time_limit is None and task.soft_time_limit is None
+        if not is_celerys_own(task) and task.time_limit is None and task.soft_time_limit is None
     )
     if not names:
         return []

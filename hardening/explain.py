@@ -6,7 +6,6 @@ the code that was given. What rules read from a real error may decide otherwise,
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from .classification.classifier import Classifier, RuleBook
 from .classification.rule import Rule
 from .classification.verdict import Kind, Verdict
 from .core.errors import RetryLater
+from .core.snippets import settings_snippet
 from .errors_by_name import ErrorClass
 from .foreseen import Foreseen, foresee
 from .retries.decision import RAISED
@@ -28,7 +28,7 @@ from .retries.policy import RetryPolicy, merged
 from .retries.resolve import autoretry
 from .typical_codes import typical_codes
 
-__all__ = ["CodeRole", "Explanation", "Otherwise", "explain", "snippet_for"]
+__all__ = ["CodeRole", "Explanation", "Otherwise", "explain"]
 
 
 _ERRNO = "python.os_error"
@@ -117,21 +117,7 @@ def explain(
         waits_are_told=error.cls is not None and issubclass(error.cls, RetryLater),
         signal=signal,
         notes=tuple(notes),
-        snippet="" if signal or by_code or verdict.rule != "none" else snippet_for(error.name),
-    )
-
-
-def snippet_for(error_class: str) -> str:
-    """Python for the settings module: a rule for this class, to be thought over."""
-    return "\n".join(
-        (
-            "HARDENING = {",
-            "    # ... the entries that are there",
-            '    "CLASSIFY": {',
-            f'        {json.dumps(error_class)}: "transient",  # or "permanent"',
-            "    },",
-            "}",
-        )
+        snippet="" if signal or by_code or verdict.rule != "none" else settings_snippet([error.name]),
     )
 
 

@@ -17,6 +17,7 @@ from celery import Celery
 from .conf import load_settings
 from .core.loading import BackendError
 from .retries import budget, outage
+from .retries.options import is_celerys_own
 from .retries.traffic import BUDGET_KEY, OUTAGES_KEY, TTL_SECONDS
 from .store import StateStore, chosen_store, update
 
@@ -52,7 +53,7 @@ class OutageState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetState:
-    """A task that retried within the last hour. `view.wait` above 0: its retries are delayed."""
+    """A task that retried within the last day. `view.wait` above 0: its retries are delayed."""
 
     task: str
     view: budget.BudgetView
@@ -101,7 +102,7 @@ def traffic_view(app: Celery, *, clock: Callable[[], float] = time.monotonic) ->
     except Exception as exc:
         return TrafficView(store=name, problem=_text(exc))
     known = [_outage(tag, document, entry.now) for tag, document in sorted((entry.value or {}).items())]
-    tasks = sorted(task for task in app.tasks if not task.startswith("celery."))
+    tasks = sorted(name for name, task in app.tasks.items() if not is_celerys_own(task))
     budgets, asked, problem = _budgets(store, tasks[:MOST_BUDGETS], settings.budget_rules, clock)
     return TrafficView(
         store=name,

@@ -116,7 +116,7 @@ def follow(execution: Any, exc: BaseException | None, asked: Asked | None) -> St
     policy = options.policy(verdict.retry)
     if asked is not None and asked.max_attempts is not None:
         policy = replace(policy, max_attempts=asked.max_attempts)
-    age = max(0.0, time.time() - first_published(execution.request, execution.started_at))
+    age = _age(execution)
     decision = decide(
         verdict,
         attempt=attempt_number(getattr(execution.request, "retries", 0)),
@@ -163,7 +163,7 @@ def follow_admission(execution: Any, held: Held) -> Step:
     """What follows where the body may not run now: put back, or given up when that makes it too old."""
     verdict = Verdict(kind=Kind.TRANSIENT, rule="outage", dependency=held.dependency)
     policy = options_of(execution.task).policy(None)
-    age = max(0.0, time.time() - first_published(execution.request, execution.started_at))
+    age = _age(execution)
     step = Step(next=Next.PARK, verdict=verdict, delay=held.seconds, dependency=held.dependency)
     if policy.max_age is not None and age + held.seconds > policy.max_age:
         return replace(step, next=Next.END, reason=Reason.MAX_AGE)
@@ -178,6 +178,11 @@ def first_published(request: Any, started_at: float) -> float:
     if attempt_number(getattr(request, "retries", 0)) > 1 or getattr(request, PARKED_HEADER, None):
         return first
     return max(first, min(_time_of(getattr(request, "eta", None)) or first, started_at))
+
+
+def _age(execution: Any) -> float:
+    """The seconds since the work was first published."""
+    return max(0.0, time.time() - first_published(execution.request, execution.started_at))
 
 
 def headers_for(execution: Any, step: Step) -> dict[str, Any]:

@@ -84,6 +84,8 @@ class Traffic:
     ) -> None:
         self._app = app
         self._settings = load_settings()[0]
+        self._outage_rules = self._settings.outage_rules
+        self._budget_rules = self._settings.budget_rules
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -135,7 +137,6 @@ class Traffic:
 
     def failed(self, tag: str, execution: Any) -> float | None:
         """A dependency failed. None: go on as the policy says; else: put the task back for so long."""
-        rules = self._settings.outage_rules
         success = self._succeeded_at.get(tag)
         age = None if success is None else self._clock() - success
 
@@ -146,7 +147,7 @@ class Traffic:
                 prober=execution.task_id,
                 success_age=age,
                 now=now,
-                rules=rules,
+                rules=self._outage_rules,
             )
             return after, (event, outage.wait_of(after, now))
 
@@ -181,10 +182,9 @@ class Traffic:
     def withdraw(self, task_name: str) -> float:
         """Take a retry out of the task's budget; the seconds until the budget has room for it."""
         starts = self._starts.pop(task_name, 0)
-        rules = self._settings.budget_rules
 
         def change(doc: Any, now: float) -> Any:
-            return budget.withdraw(doc, starts=starts, now=now, budget=rules)
+            return budget.withdraw(doc, starts=starts, now=now, budget=self._budget_rules)
 
         return self._asked(
             lambda store: update(store, BUDGET_KEY + task_name, change, ttl_seconds=BUDGET_TTL_SECONDS), 0.0
@@ -205,7 +205,7 @@ class Traffic:
             read: Outages | None = self._asked(lambda store: store.read(OUTAGES_KEY).value or {}, None)
             if read is not None:
                 self._snapshot = read
-                self._known_until = self._read_at + self._settings.outage_rules.longest_wait
+                self._known_until = self._read_at + self._outage_rules.longest_wait
             elif self._read_at >= self._known_until:
                 self._snapshot = {}
         name = execution.task.name

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,7 +17,6 @@ from selenium.webdriver.common.by import By
 from dlq.models import DeadLetter
 from dlq.sink import DatabaseSink
 from hardening.core.letter import Canvas
-from tests.conftest import absent
 from tests.helpers.dlq_letters import attempt, body_of, letter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,27 +28,6 @@ TRACEBACK = """Traceback (most recent call last):
   File "shop/gateway.py", line 112, in charge
     raise CardDeclined(response.reason)
 shop.errors.CardDeclined: declined: insufficient funds <script>document.title = "broken"</script>"""
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if binary is None or driver is None:
-        absent(
-            "chromium and chromedriver are not on PATH: install the Debian packages chromium, chromium-driver"
-        )
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in (
-        *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"),
-        *("disable-background-networking", "disable-component-update", "window-size=1400,1100"),
-        f"user-data-dir={tmp_path / 'profile'}",
-    ):
-        options.add_argument(f"--{flag}")
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    running.implicitly_wait(5)
-    yield running
-    running.quit()
 
 
 @pytest.fixture

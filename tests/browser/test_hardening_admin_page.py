@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,34 +15,12 @@ from selenium.webdriver.common.by import By
 
 from hardening.conf import load_settings
 from hardening.store import StateStore, chosen_store
-from tests.conftest import absent
 from tests.helpers.hardened_apps import hardened_app
 from tests.helpers.traffic import broken_store_settings, documents, fail, probing, spend
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PASSWORD = "only for this test"
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if binary is None or driver is None:
-        absent(
-            "chromium and chromedriver are not on PATH: install the Debian packages chromium, chromium-driver"
-        )
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in (
-        *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"),
-        *("disable-background-networking", "disable-component-update", "window-size=1400,1100"),
-        f"user-data-dir={tmp_path / 'profile'}",
-    ):
-        options.add_argument(f"--{flag}")
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    running.implicitly_wait(5)
-    yield running
-    running.quit()
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from hardening.core.sink import DeadLetterSink
 from tests.helpers.databases import database_from_url
 from tests.helpers.dlq_databases import KINDS, database_alias_for, letters_in
 from tests.helpers.dlq_letters import FAILED_AT, attempt, letter
+from tests.helpers.mishaps import end_session, rename
 
 
 @pytest.fixture(params=KINDS)
@@ -302,7 +303,7 @@ def test_processes_that_keep_the_same_failure_at_once_make_one_letter(alias, clo
 @pytest.mark.parametrize("alias", ["postgres", "mariadb"], indirect=True)  # SQLite has no server.
 def test_a_connection_that_the_server_closed_is_replaced_without_an_error(alias) -> None:
     DatabaseSink().keep(letter())
-    _end_session(alias)
+    end_session(alias)
 
     DatabaseSink().keep(letter())
 
@@ -450,12 +451,12 @@ def test_an_error_over_one_letter_while_the_database_takes_others_refuses_that_l
 
 
 def test_a_database_that_takes_no_letter_at_all_refuses_none(alias) -> None:
-    _rename("dlq_attempt", "dlq_attempt_away", alias)
+    rename(alias, "dlq_attempt", "dlq_attempt_away")
     try:
         with pytest.raises(SinkUnavailable) as caught:
             DatabaseSink().keep(letter())
     finally:
-        _rename("dlq_attempt_away", "dlq_attempt", alias)
+        rename(alias, "dlq_attempt_away", "dlq_attempt")
 
     assert not isinstance(caught.value, LetterRefused)
     DatabaseSink().keep(letter())
@@ -488,24 +489,3 @@ def test_a_letter_larger_than_a_packet_of_the_server_is_refused_and_others_are_k
 def keep_unknown(error_class: str, *, verdict: str = "unknown", started_at=FAILED_AT, **fields) -> None:
     failed = attempt(1, error_class=error_class, verdict=verdict, started_at=started_at)
     DatabaseSink().keep(letter(attempts=(failed,), **fields))
-
-
-def _rename(old: str, new: str, alias: str) -> None:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {old} RENAME TO {new}")
-
-
-def _end_session(alias: str) -> None:
-    connection = connections[alias]
-    other = connections.create_connection(alias)
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("SELECT pg_backend_pid()")
-            statement = "SELECT pg_terminate_backend(%s)"
-        else:
-            cursor.execute("SELECT CONNECTION_ID()")
-            statement = "KILL %s"
-        session = cursor.fetchone()[0]
-    with other.cursor() as cursor:
-        cursor.execute(statement, [session])
-    other.close()

@@ -34,6 +34,7 @@ from hardening.testing.servers import (
 from tests.conftest import absent
 from tests.helpers.databases import database_from_url
 from tests.helpers.dlq_databases import database_alias_for
+from tests.helpers.mishaps import end_session, rename
 from tests.helpers.state_stores import DATABASES, KINDS, REDIS, redis_app, state_database, state_store
 from tests.helpers.wait import wait_until
 
@@ -880,24 +881,3 @@ def _counts(store: StateStore) -> bool:
     except StoreUnavailable:
         return False
     return True
-
-
-def rename(alias: str, old: str, new: str) -> None:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {old} RENAME TO {new}")
-
-
-def end_session(alias: str) -> None:
-    connection = connections[alias]
-    other = connections.create_connection(alias)
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("SELECT pg_backend_pid()")
-            statement = "SELECT pg_terminate_backend(%s)"
-        else:
-            cursor.execute("SELECT CONNECTION_ID()")
-            statement = "KILL %s"
-        session = cursor.fetchone()[0]
-    with other.cursor() as cursor:
-        cursor.execute(statement, [session])
-    other.close()

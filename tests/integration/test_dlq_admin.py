@@ -10,7 +10,6 @@ import pytest
 from celery import Celery
 from cryptography.fernet import Fernet
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 from django.utils import timezone
 from kombu import Queue
@@ -46,17 +45,6 @@ def broker(monkeypatch):
 
     sent()
     return sent
-
-
-@pytest.fixture
-def user_with(client):
-    def make(*codenames: str) -> User:
-        user = User.objects.create_user(f"user-{uuid4()}", password="x", is_staff=True)
-        user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-        client.force_login(user)
-        return user
-
-    return make
 
 
 def kept(**fields) -> DeadLetter:

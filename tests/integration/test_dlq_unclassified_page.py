@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import html
 import re
-from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 from django.utils import timezone
 
@@ -21,17 +19,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 LIST = "/admin/dlq/deadletter/"
 PAGE = f"{LIST}unclassified/"
-
-
-@pytest.fixture
-def user_with(client):
-    def make(*codenames: str) -> User:
-        user = User.objects.create_user(f"user-{uuid4()}", password="x", is_staff=True)
-        user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-        client.force_login(user)
-        return user
-
-    return make
 
 
 def kept(error_class: str, *, verdict: str = "unknown", **fields) -> DeadLetter:

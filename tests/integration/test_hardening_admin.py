@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from uuid import uuid4
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
@@ -39,17 +37,6 @@ def project(settings, monkeypatch):
         def charge(): ...
 
         return chosen_store(app, load_settings()[0])
-
-    return make
-
-
-@pytest.fixture
-def user_with(client):
-    def make(*codenames: str) -> User:
-        user = User.objects.create_user(f"user-{uuid4()}", password="x", is_staff=True)
-        user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-        client.force_login(user)
-        return user
 
     return make
 

@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 
-from dlq.snippets import explain_command, settings_snippet
 from dlq.verdicts import UNKNOWN, judgement
 from hardening.classification.classifier import Classifier
+from hardening.core.snippets import explain_command, settings_snippet
 
 HOSTILE = [
     'x"><script>alert(1)</script>',
