@@ -15,6 +15,8 @@ _MARK = "_hardening_reached"
 _ENTERED = "_hardening_entered"
 _STOCK_REQUEST = ("celery.worker.request:Request", "celery.worker.request.Request")
 _REQUEST = "hardening.request:HardenedRequest"
+RECEIVE = "hardening.reception:receive"
+OWN_STRATEGY = "_hardening_strategy"
 
 
 def is_reached(task: type[Any]) -> bool:
@@ -27,7 +29,7 @@ def reach(task: type[Any]) -> None:
 
     The outermost first: the trace sees errors of the result backend around the task; the call sees
     an error of the body before Celery handles it; the retry follows the project's one policy; the
-    request guards the worker's parent process.
+    request guards the worker's parent process, and the strategy what arrives there.
     """
     if is_reached(task):
         return
@@ -40,6 +42,9 @@ def reach(task: type[Any]) -> None:
     if not isinstance(task.__dict__.get("__trace__"), _TraceSlot):
         task.__trace__ = _TraceSlot()
     task.Request = _guarded_request(task.Request)
+    if task.Strategy != RECEIVE:
+        setattr(task, OWN_STRATEGY, task.Strategy)
+        task.Strategy = RECEIVE
 
 
 def _is_ours(function: Any) -> bool:
