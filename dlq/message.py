@@ -9,6 +9,7 @@ from uuid import UUID
 
 from hardening.core.identity import (
     ATTEMPTS_HEADER,
+    DELAYED_HEADER,
     DEPENDENCY_HEADER,
     DUE_HEADER,
     FIRST_HEADER,
@@ -27,7 +28,7 @@ __all__ = ["Destination", "ReplayMessage", "destination_of", "headers_for_replay
 # Of the life that ended: when it began, how often and at what it failed, where it was dead-lettered.
 _LEFT_BEHIND = frozenset(
     {
-        *(ATTEMPTS_HEADER, DUE_HEADER, FIRST_HEADER, DEPENDENCY_HEADER, PARKED_HEADER),
+        *(ATTEMPTS_HEADER, DELAYED_HEADER, DUE_HEADER, FIRST_HEADER, DEPENDENCY_HEADER, PARKED_HEADER),
         *("compression", "redelivered", "x-delivery-count", "x-acquired-count"),
     }
 )

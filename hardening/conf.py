@@ -12,10 +12,12 @@ from django.conf import settings as django_settings
 from .core.findings import Finding, Level
 from .core.parking import DEAD_LETTER_QUEUE
 from .core.settings import read_settings
+from .leases.terms import Lease, lease_of
 from .retries.budget import Budget
 from .retries.outage import Outage
 from .retries.policy import RetryPolicy
 from .retries.resolve import budget_of, outage_of, project_layer
+from .revoked.rules import Rules, rules_of
 
 __all__ = ["ENFORCE", "REPORT", "HardeningSettings", "load_settings"]
 
@@ -64,6 +66,14 @@ class HardeningSettings:
     """How many retries each task may have over all workers: "SHARE" 0.2 of its starts, and "PER_SECOND" 10
     more. Those beyond come later."""
 
+    lease: Mapping[str, Any] = field(default_factory=dict)
+    """On Redis, when the work of a silent worker is given to others: "SECONDS" "12 s", "RENEW_EVERY" "4 s",
+    "WEDGED_AFTER" "30 m" (without a sign of life of the worker's main loop), "ATOMIC_TAKE" True."""
+
+    revoked: Mapping[str, Any] = field(default_factory=dict)
+    """How long a revoke is remembered, over restarts of all workers: "EXPIRES" "7 d", longer than the longest
+    countdown; and how many are: "MOST" 50000, those that expire first go first."""
+
     release: str = ""
     """The project's release, kept with each letter."""
 
@@ -76,9 +86,19 @@ class HardeningSettings:
         return project_layer(self.retry)[0]
 
     @property
+    def lease_terms(self) -> Lease:
+        """`lease`, read."""
+        return lease_of(self.lease)[0]
+
+    @property
     def outage_rules(self) -> Outage:
         """`outage`, read."""
         return outage_of(self.outage)[0]
+
+    @property
+    def revoked_rules(self) -> Rules:
+        """`revoked`, read."""
+        return rules_of(self.revoked)[0]
 
     @property
     def budget_rules(self) -> Budget:
@@ -113,7 +133,9 @@ def load_settings() -> tuple[HardeningSettings, list[Finding]]:
             )
     findings += project_layer(settings.retry)[1]
     findings += outage_of(settings.outage)[1]
+    findings += lease_of(settings.lease)[1]
     findings += budget_of(settings.retry_budget)[1]
+    findings += rules_of(settings.revoked)[1]
     return settings, findings + _classify_findings(settings)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Any
+from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import click
@@ -14,6 +16,7 @@ from click.core import ParameterSource
 from .audit import PREFETCH, audit, audit_prefetch
 from .core.findings import Finding, Level, errors_of, render
 from .effective import MISSING, current_value, write_value
+from .leases.consumer import hardened_consumer
 from .plugin import hardened
 from .saturation import MAX_CONNECTIONS, connections_row, green_prefetch, highest_concurrency
 
@@ -25,6 +28,8 @@ EX_CONFIG = 78
 """EX_CONFIG of sysexits.h: supervisors should not restart a worker that ends with it."""
 
 _GREEN_STEPS = ("hardening.saturation.UnhurriedReads", "hardening.saturation.AcksAtOnce")
+
+_LEASE_STEPS = ("hardening.leases.step.Leases", "hardening.leases.step.LeaseUpkeep")
 
 _written: WeakKeyDictionary[Celery, int] = WeakKeyDictionary()
 """The limits that we wrote: a second worker of this process shall not take one for the project's."""
@@ -40,6 +45,7 @@ def on_worker_init(sender: Any, **_: Any) -> None:
         findings = audit(app, pool_is_known=True)
         findings += _prefetch(app, sender)
         findings += _saturate(app, sender)
+        _lease(app, sender)
     except Exception as exc:
         # A worker of which we do not know whether it is safe does not start.
         logger.exception("the start-up audit itself failed")
@@ -113,6 +119,22 @@ def _saturate(app: Celery, worker: Any) -> list[Finding]:
             remedy=f'Remove "max_connections" from it, set at least {row.value!r}, or lower --concurrency.',
         )
     ]
+
+
+def _lease(app: Celery, worker: Any) -> None:
+    """The worker's consumer is ours, with the project's or Celery's behind it; on Redis it leases."""
+    state = hardened(app)
+    if state.reporting:
+        return
+    leased = state.transport == "redis"
+    worker.consumer_cls = hardened_consumer(
+        worker.consumer_cls,
+        lease=state.settings.lease_terms,
+        holder=f"{worker.hostname}:{os.getpid()}:{uuid4().hex[:8]}",
+        leased=leased,
+    )
+    if leased:
+        app.steps["consumer"].update(_LEASE_STEPS)
 
 
 def _on_command_line(option: str) -> bool:

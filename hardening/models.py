@@ -5,7 +5,10 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-__all__ = ["KEY_LENGTH", "State"]
+from .delayed.models import DelayedTask
+from .revoked.models import Revoked
+
+__all__ = ["KEY_LENGTH", "DelayedTask", "Revoked", "State"]
 
 KEY_LENGTH = 200
 

@@ -17,6 +17,7 @@ from .enforced import Enforced, rows_for
 from .policy import UNSET, TaskPolicy, explicit_attribute, opt_out_reason, source_of
 from .private import celery_version
 from .retries.options import ANNOTATED
+from .revoked.control import let_control_keep
 from .task import is_reached, reach
 
 __all__ = ["Hardened", "harden", "harden_every_app", "hardened", "policies_of", "unreached"]
@@ -214,4 +215,5 @@ def _take_in(app: Celery, task: type[Any], named: Any, annotated: Mapping[str, A
 def _add_boot_steps(app: Celery) -> None:
     if _apps[app].reporting:
         return
-    app.steps["consumer"].add("hardening.worker.Upkeep")
+    app.steps["consumer"].update({"hardening.worker.Upkeep", "hardening.revoked.step.Revokes"})
+    let_control_keep(app)

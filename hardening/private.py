@@ -29,6 +29,9 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("celery.worker.request", "Request._context", "errbacks told once"),
     ("celery.worker.loops", "synloop", "gevent workers that do not wait for events after each message"),
     ("celery.worker.consumer.consumer", "Consumer.call_soon", "gevent workers that acknowledge at once"),
+    ("celery.worker.state", "revoked.maxlen", "room for the revokes that outlive a worker"),
+    ("celery.worker.state", "revoked.expires", "room for the revokes that outlive a worker"),
+    ("celery.worker.state", "revoked_stamps", "revoked stamps that outlive a worker"),
     ("celery.worker.state", "task_ready", "releasing a request whose message is held"),
 )
 

@@ -8,8 +8,10 @@ it on later with `Arrival.proceed`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -19,7 +21,9 @@ from .task import OWN_STRATEGY
 
 __all__ = ["STEPS", "Arrival", "Step", "receive"]
 
-STEPS: tuple[str, ...] = ()
+logger = logging.getLogger("hardening")
+
+STEPS: tuple[str, ...] = ("hardening.twins.step",)
 """Modules with a `prepare(consumer)`, in the order in which their steps are asked."""
 
 
@@ -61,7 +65,7 @@ def receive(task: Any, app: Any, consumer: Any, **options: Any) -> Callable[...,
                     task,
                     message,
                     consumer,
-                    ack,
+                    partial(ack, logger, consumer.connection_errors),
                     lambda: handler(message, body, ack, reject, callbacks, **more),
                 )
                 if step.take(arrival):

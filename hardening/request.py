@@ -19,6 +19,9 @@ from .holding import holding_for
 from .private import celery_version
 from .returning import FIRST_SEEN, RetryNotSent, returning_for
 from .trace import CUT_OFF, error_of
+from .twins.here import is_severed
+from .twins.watch import twins_for
+from .twins.work import may_have_twin
 
 __all__ = ["HardenedRequest"]
 
@@ -41,6 +44,12 @@ class HardenedRequest(Request):
     of the pool itself - only this process can keep.
     """
 
+    twin: Any = None
+    """What is known of it where a copy of its message may be at work; see `twins.watch`."""
+
+    ended_otherwise = False
+    """Whether anything but a success was reported of it."""
+
     def __init__(self, message: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(message, *args, **kwargs)
         mine: Any = self
@@ -48,9 +57,12 @@ class HardenedRequest(Request):
         mine._request_dict["properties"] = {**properties, DELIVERY: delivery_of(message)}
         if FIRST_SEEN and mine.id in FIRST_SEEN:
             mine._request_dict.setdefault(FIRST_HEADER, first_header(FIRST_SEEN[mine.id], mine.id))
+        if may_have_twin(message):
+            self.twin = twins_for(mine._app).begin(self)
 
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """The task failed. Acknowledged only when its letter is kept, by the child or here."""
+        self.ended_otherwise = True
         exc = error_of(exc_info)
         if isinstance(exc, (LetterNotKept, RetryNotSent)):
             return self._hold(exc)
@@ -83,13 +95,43 @@ class HardenedRequest(Request):
         if self.id in CUT_OFF:
             CUT_OFF.discard(self.id)
             logger.warning("task %s[%s] was cut off; its message stays unacknowledged", self.name, self.id)
+            self.ended_otherwise = True
+            twins_for(self._app).end(self)
             return
-        super().acknowledge()
+        if self._ends():
+            super().acknowledge()
+
+    def reject(self: Any, requeue: bool = False) -> None:
+        """Reject: the message goes back or away, and this worker runs it no longer."""
+        self.ended_otherwise = self.ended_otherwise or not self.acknowledged
+        if self._ends():
+            super().reject(requeue)
+
+    def _ends(self: Any) -> bool:
+        """Whether the broker is to be told. Its success is recorded before."""
+        if self.acknowledged:
+            return False
+        twins_for(self._app).end(self)
+        if not is_severed(self.message):
+            return True
+        logger.info(
+            "task %s[%s] ended after its channel; its message came back, or is with the broker",
+            self.name,
+            self.id,
+        )
+        self.acknowledged = True
+        return False
+
+    def terminate(self: Any, pool: Any, signal: Any = None) -> None:
+        """Revoked while it runs: acknowledged, and no success."""
+        self.ended_otherwise = True
+        super().terminate(pool, signal)
 
     def on_timeout(self: Any, soft: bool, timeout: float) -> Any:
         """A time limit passed. A hard one ended the task: kept, reported and acknowledged once."""
         if soft:
             return super().on_timeout(soft, timeout)
+        self.ended_otherwise = True
         exc = TimeLimitExceeded(timeout)
         try:
             self._keep(exc, Reason.TIME_LIMIT)

@@ -10,6 +10,7 @@ from celery import bootsteps
 from .core.duties import Duty, duties
 from .holding import holding_for
 from .returning import returning_for
+from .twins.watch import RENEWED_EVERY_SECONDS, twins_for
 
 __all__ = ["Upkeep"]
 
@@ -32,10 +33,13 @@ class Upkeep(bootsteps.StartStopStep):
         app = consumer.app
         holding = holding_for(app)
         returning = returning_for(app)
+        twins = twins_for(app)
         repeat = consumer.timer.call_repeatedly
         self._entries = [
             repeat(HELD_EVERY_SECONDS, _guarded("holding", holding.retry_due)),
             repeat(HELD_EVERY_SECONDS, _guarded("returning", returning.return_due)),
+            repeat(HELD_EVERY_SECONDS, _guarded("copies held back", twins.held.ask_again)),
+            repeat(RENEWED_EVERY_SECONDS, _guarded("twins", twins.renew)),
         ]
         self._entries += [
             repeat(duty.every_seconds, _guarded(duty.name, _run(duty, app))) for duty in duties()

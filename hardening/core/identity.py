@@ -9,6 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 __all__ = [
     "ATTEMPTS_HEADER",
+    "DELAYED_HEADER",
     "DEPENDENCY_HEADER",
     "DUE_HEADER",
     "FIRST_HEADER",
@@ -32,6 +33,9 @@ FIRST_HEADER = "hardening_first"
 
 DUE_HEADER = "hardening_due"
 """When a message that waits in stages may run: seconds since the epoch."""
+
+DELAYED_HEADER = "hardening_delayed"
+"""The id under which the message was parked until it was due: what has it was released."""
 
 DEPENDENCY_HEADER = "hardening_dependency"
 """The dependency that failed at the last attempt."""

@@ -15,7 +15,7 @@ from .outage import Outage
 from .policy import RetryPolicy
 from .reading import Problem, Reader, count_of, positive_seconds_of, read_options, share_of
 
-__all__ = ["autoretry", "budget_of", "classes_of", "outage_of", "project_layer", "task_layer"]
+__all__ = ["autoretry", "budget_of", "classes_of", "outage_of", "project_layer", "section_of", "task_layer"]
 
 CODE = "CH014"
 
@@ -36,12 +36,12 @@ def outage_of(raw: Mapping[str, Any]) -> tuple[Outage, list[Finding]]:
         "longest_wait": positive_seconds_of,
         "probe_lease": positive_seconds_of,
     }
-    return _built(Outage, "OUTAGE", raw, readers)
+    return section_of(Outage, "OUTAGE", raw, readers)
 
 
 def budget_of(raw: Mapping[str, Any]) -> tuple[Budget, list[Finding]]:
     """The retry budget of each task, from HARDENING["RETRY_BUDGET"], and what is wrong with it."""
-    return _built(Budget, "RETRY_BUDGET", raw, {"share": share_of, "per_second": _rate_of})
+    return section_of(Budget, "RETRY_BUDGET", raw, {"share": share_of, "per_second": _rate_of})
 
 
 def task_layer(task: Any, annotated: Mapping[str, Any] | None = None) -> tuple[RetryPolicy, list[Finding]]:
@@ -166,22 +166,29 @@ def classes_of(value: Any) -> tuple[type[BaseException], ...]:
     return tuple(each for each in found if isinstance(each, type) and issubclass(each, BaseException))
 
 
-def _built(
-    cls: Callable[..., T], setting: str, raw: Mapping[str, Any], readers: Mapping[str, Reader]
+def section_of(
+    cls: Callable[..., T],
+    setting: str,
+    raw: Mapping[str, Any],
+    readers: Mapping[str, Reader],
+    *,
+    code: str = CODE,
 ) -> tuple[T, list[Finding]]:
+    """One dict of HARDENING as a `cls`, whose ValueError says that values exclude each other, and what of it
+    cannot be used."""
     values, problems = read_options(raw, readers)
     try:
         built = cls(**values)
     except ValueError as wrong:  # Two values that exclude each other.
         problems.append(Problem("", str(wrong)))
         built = cls()
-    return built, _setting_findings(setting, problems)
+    return built, _setting_findings(setting, problems, code)
 
 
-def _setting_findings(setting: str, problems: list[Problem]) -> list[Finding]:
+def _setting_findings(setting: str, problems: list[Problem], code: str = CODE) -> list[Finding]:
     return [
         Finding(
-            code=CODE,
+            code=code,
             level=Level.ERROR,
             what=str(problem),
             where=f'settings.HARDENING["{setting}"]' + (f'["{problem.key}"]' if problem.key else ""),

@@ -11,6 +11,7 @@ from kombu.exceptions import ContentDisallowed
 from hardening.classification.current import project_classifier
 from hardening.core.identity import (
     ATTEMPTS_HEADER,
+    DELAYED_HEADER,
     DEPENDENCY_HEADER,
     DUE_HEADER,
     FIRST_HEADER,
@@ -23,7 +24,9 @@ from .aftermath import Next, Step, headers_for
 
 __all__ = ["RetryUnpublished", "not_sent", "own_headers", "send", "send_raw"]
 
-_OURS = frozenset({ATTEMPTS_HEADER, DEPENDENCY_HEADER, DUE_HEADER, FIRST_HEADER, PARKED_HEADER})
+_OURS = frozenset(
+    {ATTEMPTS_HEADER, DELAYED_HEADER, DEPENDENCY_HEADER, DUE_HEADER, FIRST_HEADER, PARKED_HEADER}
+)
 
 
 class RetryUnpublished(Reject):

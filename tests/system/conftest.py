@@ -30,7 +30,8 @@ def on_redis() -> Callable[[str], Callable[[], int]]:
 
     def counter(url: str) -> Callable[[], int]:
         client = redis.Redis.from_url(url)
-        return lambda: int(client.hlen("unacked"))
+        # Those of plain workers and of our own.
+        return lambda: int(client.hlen("unacked")) + int(client.hlen("unacked.leased"))
 
     return counter
 

@@ -13,6 +13,7 @@ app = Celery("project")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.autodiscover_tasks(["tests.system.project"], related_name="retrying")
+app.autodiscover_tasks(["tests.system.project"], related_name="leasing")
 
 
 class Early(Task):

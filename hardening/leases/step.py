@@ -1,0 +1,175 @@
+"""The boot steps of leases: the keeper's life, the main loop's signs of life, and its ear for news."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import Any
+
+from celery import bootsteps
+
+from .holdings import Holdings, News, NewsOf
+from .transport import open_store
+
+__all__ = ["LeaseUpkeep", "Leases"]
+
+logger = logging.getLogger("hardening")
+
+BEAT_EVERY_SECONDS = 1.0
+PLAIN_SWEEP_EVERY_SECONDS = 5.0
+_REPEAT_FAILURE_SECONDS = 30.0
+
+
+class Leases(bootsteps.StartStopStep):
+    """Opens the worker's own connections with each of the consumer's; ends them after it gave back."""
+
+    requires = ("celery.worker.consumer.connection:Connection",)
+
+    def include_if(self, consumer: Any) -> bool:
+        """Only where messages are leased."""
+        return bool(getattr(consumer, "leased", False))
+
+    def start(self, consumer: Any) -> None:
+        """The pool has forked, nothing was taken yet."""
+        channel = consumer.connection.default_channel
+        holdings: Holdings = consumer.holdings
+        old, holdings.store = holdings.store, open_store(channel)
+        if old is not None:
+            old.client.connection_pool.disconnect(inuse_connections=False)
+        # What the thread needs is made here: nothing of kombu runs in it.
+        bound = min(2.0, consumer.lease.renew_every / 2)
+        store = open_store(channel, timeout_seconds=bound)
+        consumer.keeper.use(lambda: store)
+        consumer.keeper.start()
+
+    def stop(self, consumer: Any) -> None:
+        """Nothing: it is called when the connection breaks, and at the beginning of a shutdown."""
+
+    def shutdown(self, consumer: Any) -> None:
+        """The channel is closed, everything was given back."""
+        consumer.keeper.stop()
+        holdings: Holdings = consumer.holdings
+        holdings.send_unsent()
+        if holdings.unsent():
+            logger.warning(
+                "%d acknowledgements could not be sent; that work runs once more", holdings.unsent()
+            )
+        if holdings.store is not None:
+            holdings.store.client.connection_pool.disconnect()
+
+
+class LeaseUpkeep(bootsteps.StartStopStep):
+    """On the consumer's timer."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        super().__init__(consumer, **kwargs)
+        self._entries: list[Any] = []
+        self._reader = NewsReader()
+
+    def include_if(self, consumer: Any) -> bool:
+        """Only where messages are leased."""
+        return bool(getattr(consumer, "leased", False))
+
+    def start(self, consumer: Any) -> None:
+        """Begin anew with each connection; what waits in memory has its credit again."""
+        self._cancel()
+        for _ in range(consumer.waiting()):
+            consumer.qos.increment_eventually()
+        repeat = consumer.timer.call_repeatedly
+        self._entries = [
+            repeat(BEAT_EVERY_SECONDS, self._beat, (consumer,)),
+            repeat(PLAIN_SWEEP_EVERY_SECONDS, _sweep_plain_keys, (consumer,)),
+        ]
+
+    def stop(self, consumer: Any) -> None:
+        """Nothing: a worker that shuts down goes on until its tasks have ended."""
+
+    def shutdown(self, consumer: Any) -> None:
+        """The end."""
+        self._cancel()
+        self._reader.read(consumer)
+
+    def _beat(self, consumer: Any) -> None:
+        try:
+            consumer.keeper.beat()
+            consumer.holdings.send_unsent()
+            self._reader.read(consumer)
+        # The outermost loop of a duty: a failure is logged, the next turn tries again.
+        except Exception:
+            logger.exception("the upkeep of leases failed; it is tried again in a second")
+
+    def _cancel(self) -> None:
+        for entry in self._entries:
+            entry.cancel()
+        self._entries = []
+
+
+def _sweep_plain_keys(consumer: Any) -> None:
+    """What plain workers left behind is given to others after their time-out, on every pool."""
+    channel = consumer.holdings.channel
+    if channel is None or channel.closed:
+        return
+    try:
+        channel.qos.restore_visible(num=channel.unacked_restore_limit, interval=1)
+    # A broken connection shows itself to the consumer's loop.
+    except Exception as exc:
+        logger.debug("the keys of plain workers could not be looked at: %r", exc)
+
+
+class NewsReader:
+    """Says what the keeper and the ledger have to say, each failure only now and then."""
+
+    def __init__(self) -> None:
+        self._failed_at: float | None = None
+
+    def read(self, consumer: Any) -> None:
+        """Read all the news there are."""
+        holdings: Holdings = consumer.holdings
+        recovered: Counter[str] = Counter()
+        while holdings.news:
+            news = holdings.news.popleft()
+            if news.of is NewsOf.RECOVERED:
+                recovered[news.about] += 1
+            else:
+                self._say(consumer, news)
+        for holder, count in recovered.items():
+            logger.warning(
+                "%d message(s) of %s, which is silent, went back to their queues",
+                count,
+                holder,
+                extra={"holder": holder, "count": count},
+            )
+
+    def _say(self, consumer: Any, news: News) -> None:
+        task_id = _task_id(news)
+        about = {"task_id": task_id, "delivery_tag": news.tag}
+        if news.of is NewsOf.LOST:
+            logger.error("the lease of task %s was lost: others may run it as well", task_id, extra=about)
+        elif news.of is NewsOf.LATE:
+            logger.warning(
+                "task %s ended here after its lease was lost; it may have run twice", task_id, extra=about
+            )
+        elif news.of is NewsOf.HELD_AGAIN:
+            logger.warning(
+                "Redis had lost task %s, which is held here; it is leased anew", task_id, extra=about
+            )
+        elif news.of is NewsOf.WEDGED:
+            logger.error(
+                "this worker's main loop was blocked for %s; its leases were not renewed meanwhile",
+                news.about,
+            )
+        else:
+            self._failure(news)
+
+    def _failure(self, news: News) -> None:
+        now = time.monotonic()
+        if self._failed_at is None or now - self._failed_at >= _REPEAT_FAILURE_SECONDS:
+            self._failed_at = now
+            logger.warning("leases cannot be kept up now: %s", news.about)
+
+
+def _task_id(news: News) -> str:
+    return str((getattr(news.message, "headers", None) or {}).get("id", ""))

@@ -1,0 +1,169 @@
+"""LeaseStore: what is leased in one Redis, as calls. It knows our keys and scripts, and nothing of kombu."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from redis import Redis
+
+from . import scripts
+
+__all__ = ["Entry", "Expired", "LeaseKeys", "LeaseStore", "Renewal", "entry_of", "pack", "unpack"]
+
+RETURNED_SECONDS = 86_400.0
+"""How long it is remembered that a message was given to others: longer than a process may be paused."""
+
+_AT_ONCE = 500
+_SCAN = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseKeys:
+    """The names of our keys, with the global key prefix."""
+
+    index: str
+    messages: str
+    returned: str
+
+    @classmethod
+    def beside(cls, *, index: str, messages: str, prefix: str = "") -> LeaseKeys:
+        """Our keys beside those of a plain worker, which neither sees nor sweeps them."""
+        return cls(
+            index=f"{prefix}{index}.leased",
+            messages=f"{prefix}{messages}.leased",
+            returned=f"{prefix}{messages}.returned",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A leased message: the list that it came from, who holds it, and the message itself."""
+
+    list_key: str
+    holder: str
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A message whose holder is silent."""
+
+    tag: str
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What could not be renewed: tags given to others, and tags of which Redis knows nothing."""
+
+    lost: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
+
+
+class LeaseStore:
+    """The calls. Each raises redis-py's errors; safe wherever `client` is."""
+
+    def __init__(self, client: Redis, keys: LeaseKeys, *, seconds: float, holder: str) -> None:
+        self.client = client
+        self.keys = keys
+        self._seconds = seconds
+        self._holder = holder
+        self._hold = client.register_script(scripts.HOLD)
+        self._renew = client.register_script(scripts.RENEW)
+        self._settle = client.register_script(scripts.SETTLE)
+        self._give_back = client.register_script(scripts.GIVE_BACK)
+        self._expired = client.register_script(scripts.EXPIRED)
+        self._restore = client.register_script(scripts.RESTORE)
+        self._adopt = client.register_script(scripts.ADOPT)
+
+    @property
+    def _pair(self) -> list[str]:
+        return [self.keys.index, self.keys.messages]
+
+    def hold(self, tag: str, *, list_key: str, message: bytes) -> None:
+        """Lease a message that is in no list: it was taken by other means, or Redis lost it."""
+        self._hold(keys=self._pair, args=[tag, self._seconds, pack(list_key, self._holder, message)])
+
+    def renew(self, tags: Iterable[str]) -> Renewal:
+        """A new lease for each; says which could not have one."""
+        lost: list[str] = []
+        vanished: list[str] = []
+        for some in _batches(tags):
+            gone, unknown = self._renew(keys=[*self._pair, self.keys.returned], args=[self._seconds, *some])
+            lost += map(_text, gone)
+            vanished += map(_text, unknown)
+        return Renewal(tuple(lost), tuple(vanished))
+
+    def settle(self, tag: str) -> bool:
+        """Take a message off for good. False: it was given to others before; they have it or had it."""
+        return int(self._settle(keys=[*self._pair, self.keys.returned], args=[tag])) >= 0
+
+    def give_back(self, tag: str, *, list_key: str, message: bytes, last: bool = False) -> bool:
+        """Put a held message back, to be taken next, or `last`. False: it was gone."""
+        args: list[Any] = [tag, message, "LPUSH" if last else "RPUSH"]
+        return bool(self._give_back(keys=[*self._pair, list_key], args=args))
+
+    def expired(self, most: int) -> list[Expired]:
+        """Messages whose lease ran out, those first that ran out first."""
+        found = self._expired(keys=self._pair, args=[most])
+        return [Expired(_text(tag), unpack(entry)) for tag, entry in found]
+
+    def restore(self, tag: str, *, list_key: str, message: bytes) -> bool:
+        """Give an expired message to others. False: it was renewed or restored meanwhile."""
+        keys = [*self._pair, self.keys.returned, list_key]
+        return bool(self._restore(keys=keys, args=[tag, message, RETURNED_SECONDS]))
+
+    def orphans(self) -> Iterator[str]:
+        """Tags of messages that no lease covers, so that no sweep would find them."""
+        yield from orphans_of(self.client, index=self.keys.index, messages=self.keys.messages)
+
+    def adopt(self, tag: str) -> bool:
+        """Cover such a message with a lease: it is restored when nobody renews it."""
+        return bool(self._adopt(keys=self._pair, args=[tag, self._seconds]))
+
+
+def orphans_of(client: Redis, *, index: str, messages: str) -> Iterator[str]:
+    """The fields of a hash of messages that its index lacks."""
+    cursor: Any = 0
+    while True:
+        cursor, page = client.hscan(messages, cursor=cursor, count=_SCAN)
+        tags: list[Any] = list(page)
+        if tags:
+            scores: Any = client.zmscore(index, tags)
+            yield from (_text(tag) for tag, score in zip(tags, scores, strict=True) if score is None)
+        if not cursor:
+            return
+
+
+def pack(list_key: str, holder: str, message: bytes) -> bytes:
+    """An entry as it is kept. The script TAKE writes the same."""
+    return json.dumps([list_key, holder]).encode() + b"\n" + message
+
+
+def unpack(packed: bytes) -> Entry:
+    """An entry that was kept."""
+    about, _, message = packed.partition(b"\n")
+    list_key, holder = json.loads(about)
+    return Entry(list_key, holder, message)
+
+
+def entry_of(packed: bytes | None) -> Entry | None:
+    """An entry, or None for what is none."""
+    try:
+        return unpack(packed) if packed else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _batches(tags: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(tags)
+    while some := list(islice(rest, _AT_ONCE)):
+        yield some
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,413 @@
+"""The worker's transport on Redis: messages are taken and leased in one step, in keys of our own.
+
+kombu pops a message and notes it afterwards: whoever dies in between loses it, and so does a Redis that
+is full. Here one script takes the next message of all lists and leases it. A script cannot wait, so an
+idle channel waits beside it, with one connection for each list that is watched: `BLMOVE list list RIGHT
+RIGHT` moves the last message to where it is, as soon as there is one. It is a bell that takes nothing,
+also when nobody listens any more. Watched are the lists of the default priority, and others from the
+first message on that was found there; all are looked at once a second.
+
+Only the worker's consumer has this transport; whoever publishes keeps kombu's.
+
+The only file, with `consumer`, that knows the inside of kombu's Redis transport.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha1
+from queue import Empty
+from typing import Any
+from uuid import uuid4
+
+from kombu.transport import redis as kombu_redis
+from kombu.transport import virtual
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.json import loads
+from redis import Redis, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, OutOfMemoryError
+
+from . import scripts
+from .holdings import Holdings
+from .store import LeaseKeys, LeaseStore
+from .terms import Lease
+
+__all__ = ["lease_connection", "open_store"]
+
+logger = logging.getLogger("hardening")
+
+GARBAGE = "hardening.garbage"
+"""The list for what was found in a queue and is no message."""
+
+_TAKE_SHA = sha1(scripts.TAKE.encode(), usedforsecurity=False).hexdigest()
+_TAKE = "lease:take"
+_BELL = "lease:bell"
+_LOOK_EVERY_SECONDS = 1.0
+_WAIT_SECONDS = 10
+_ANSWER_WITHIN_SECONDS = 10.0
+_PAUSE_SECONDS = 1.0
+_CLOSE_WITHIN_SECONDS = 1.0
+_TIMEOUT_SECONDS = 5.0
+
+
+def lease_connection(connection: Any, holdings: Holdings, lease: Lease, holder: str) -> Any:
+    """Let a kombu connection to Redis open its transport as one with leases."""
+    own = connection.get_transport_cls
+    # An attribute of the connection: it stays when kombu switches to another URL of a list.
+    connection.get_transport_cls = lambda: _leased_class(own(), holdings, lease, holder)
+    return connection
+
+
+def open_store(channel: Any, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> LeaseStore:
+    """A store on the Redis of a channel, with connections of its own that wait no longer than that."""
+    pool = channel._get_pool()
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        given = pool.connection_kwargs.get(name)
+        pool.connection_kwargs[name] = min(given or timeout_seconds, timeout_seconds)
+    return LeaseStore(
+        Redis(connection_pool=pool), keys_of(channel), seconds=channel.lease.seconds, holder=channel.holder
+    )
+
+
+def keys_of(channel: Any) -> LeaseKeys:
+    """Our keys beside those that the project named, or kombu's."""
+    return LeaseKeys.beside(
+        index=channel.unacked_index_key, messages=channel.unacked_key, prefix=channel.global_keyprefix
+    )
+
+
+def _leased_class(stock: Any, holdings: Holdings, lease: Lease, holder: str) -> Any:
+    channel = type(
+        f"Leased{stock.Channel.__name__}",
+        (LeasedChannel, stock.Channel),
+        {"holdings": holdings, "lease": lease, "holder": holder, "QoS": LeasedQoS},
+    )
+    return type(f"Leased{stock.__name__}", (_LeasedTransport, stock), {"Channel": channel})
+
+
+class LeasedQoS(kombu_redis.QoS):
+    """kombu's ledger of a channel, with the worker's entries. Its sweep stays: it is of plain workers."""
+
+    def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
+        super().__init__(channel, prefetch_count)
+        mine: Any = self
+        mine._on_collect.cancel()  # At its exit a process gives back what a channel took, and no other.
+        holdings: Holdings = channel.holdings
+        mine._delivered = holdings.delivered
+        mine._dirty = holdings.dirty
+        mine._quick_ack = holdings.dirty.add
+        mine._quick_append = holdings.delivered.__setitem__
+        mine._owner = os.getpid()
+
+    def append(self: Any, message: Any, delivery_tag: str) -> None:
+        """A message was delivered; it is leased already."""
+        virtual.QoS.append(self, message, delivery_tag)
+
+    def ack(self: Any, delivery_tag: str) -> None:
+        """The message is dealt with, whether or not this channel is open still."""
+        self.channel.holdings.settle(delivery_tag)
+        self._quick_ack(delivery_tag)
+
+    def reject(self: Any, delivery_tag: str, requeue: bool = False) -> None:
+        """Off the queue, or back into it behind the others."""
+        if requeue:
+            self.channel.holdings.give_back(delivery_tag, last=True)
+        else:
+            self.channel.holdings.settle(delivery_tag)
+        self._quick_ack(delivery_tag)
+
+    def restore_unacked(self, client: Any = None) -> None:
+        """See `restore_unacked_once`."""
+        self.restore_unacked_once()
+
+    def restore_unacked_once(self: Any, stderr: Any = None) -> None:
+        """The channel closes: with the worker, which gives back what it holds, or to be opened anew."""
+        holdings: Holdings = self.channel.holdings
+        if holdings.reconnecting or holdings.channel is not self.channel or self._owner != os.getpid():
+            return
+        back = holdings.give_back_all(started_tags())
+        if back:
+            logger.info("%d unacknowledged messages go back to their queues", len(back))
+
+
+def started_tags() -> set[str]:
+    """The delivery tags of requests whose task has begun in this worker."""
+    from celery.worker.state import active_requests
+
+    return {
+        request.delivery_info.get("delivery_tag") or _tag_of(request) for request in list(active_requests)
+    }
+
+
+def _tag_of(request: Any) -> str:
+    return str(getattr(request.message, "delivery_tag", ""))
+
+
+class _Bell:
+    """One connection that waits for a list to have a message."""
+
+    def __init__(self, client: Any, list_key: str, number: int) -> None:
+        self.client = client
+        self.list_key = list_key
+        self.type = f"{_BELL}:{number}"
+        self.since: float | None = None
+
+
+class LeasedChannel:
+    """What is different about a channel; mixed into kombu's, with or without Sentinel."""
+
+    holdings: Holdings
+    lease: Lease
+    holder: str
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        self._bells: dict[str, _Bell] = {}
+        self._taking: tuple[str, dict[str, str], float] | None = None
+        self._script_known = False
+        self._dry = False
+        self._look_at = 0.0
+        super().__init__(*args, **kwargs)
+        self.handlers[_TAKE] = self._taken
+        self.clock: Callable[[], float] = time.monotonic
+
+    def look(self: Any, poller: Any) -> None:
+        """Ask for the next message, or see to it that the bells are on."""
+        now = self.clock()
+        self.holdings.channel = self
+        if self._taking is not None:
+            if now - self._taking[2] > _ANSWER_WITHIN_SECONDS:
+                self.client.connection.disconnect()
+                raise RedisConnectionError(f"Redis did not answer within {_ANSWER_WITHIN_SECONDS:g} s")
+            return
+        if self._dry and now < self._look_at:
+            return
+        if self._register(poller, self.client, _TAKE):
+            self._script_known = False
+        lists = self._lists()
+        self._send_take(lists, now)
+
+    def _lists(self: Any) -> dict[str, str]:
+        """The lists in the order in which they are asked, with the names of their queues."""
+        queues = self._queue_cycle.consume(len(self.active_queues))
+        prefix = self.global_keyprefix
+        return {
+            f"{prefix}{self._q_for_pri(queue, priority)}": queue
+            for priority in self.priority_steps
+            for queue in queues
+        }
+
+    def _send_take(self: Any, lists: dict[str, str], now: float) -> None:
+        tag = uuid4().hex
+        keys = keys_of(self)
+        script = ("EVALSHA", _TAKE_SHA) if self._script_known else ("EVAL", scripts.TAKE)
+        self._taking = (tag, lists, now)
+        self.client.connection.send_command(
+            *script, len(lists) + 2, keys.index, keys.messages, *lists, tag, self.lease.seconds, self.holder
+        )
+
+    def _taken(self: Any) -> bool:
+        """The script's answer is here."""
+        taking, self._taking = self._taking, None
+        connection = self.client.connection
+        try:
+            answer = self.client.parse_response(connection, "EVAL")
+        except self.connection_errors:
+            connection.disconnect()
+            raise
+        except NoScriptError:
+            self._script_known = False
+            return False
+        except OutOfMemoryError as exc:
+            # It was refused before it changed anything.
+            self._rest(_PAUSE_SECONDS)
+            logger.error("Redis is full: no message can be taken, and none is lost (%s)", exc)
+            return False
+        finally:
+            self._flush_brpop_reauth()
+        self._script_known = True
+        if taking is None:
+            return False
+        if answer is None:
+            self._rest(_LOOK_EVERY_SECONDS)
+            self._ring_later(taking[1])
+            return False
+        self._dry = False
+        tag, lists, _ = taking
+        list_key = bytes_to_str(answer[0])
+        self._watch(list_key)
+        return bool(self._deliver_leased(tag, list_key, lists[list_key], answer[1]))
+
+    def _rest(self: Any, seconds: float) -> None:
+        self._dry = True
+        self._look_at = self.clock() + seconds
+
+    def _deliver_leased(self: Any, tag: str, list_key: str, queue: str, item: bytes) -> bool:
+        holdings: Holdings = self.holdings
+        holdings.enter(tag, list_key=list_key, message=item)
+        try:
+            payload = loads(bytes_to_str(item))
+            properties = payload["properties"]
+            properties["delivery_tag"] = tag
+            properties["delivery_info"]["list_key"] = list_key.removeprefix(self.global_keyprefix)
+        # Whatever somebody pushed into the list by hand.
+        except Exception as exc:
+            self._set_aside(tag, list_key, item, exc)
+            return False
+        self._queue_cycle.rotate(queue)
+        self.connection._deliver(payload, queue)
+        return True
+
+    def _brpop_read(self: Any, **options: Any) -> bool:
+        """kombu's way, without the script: the message is leased after it was popped."""
+        try:
+            try:
+                answer = self.client.parse_response(self.client.connection, "BRPOP", **options)
+            except self.connection_errors:
+                self.client.connection.disconnect()
+                raise
+            if not answer:
+                raise Empty
+            name = bytes_to_str(answer[0])
+            tag, list_key = uuid4().hex, f"{self.global_keyprefix}{name}"
+            self.holdings.channel = self
+            try:
+                self.holdings.store.hold(tag, list_key=list_key, message=answer[1])
+            except RedisError as exc:
+                # The keeper finds that Redis does not know it, and tries again.
+                logger.error("a message was taken and could not be leased yet: %s", exc)
+            return bool(self._deliver_leased(tag, list_key, name.rsplit(self.sep, 1)[0], answer[1]))
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+
+    def _set_aside(self: Any, tag: str, list_key: str, item: bytes, exc: Exception) -> None:
+        garbage = f"{self.global_keyprefix}{GARBAGE}"
+        logger.error(
+            "what was in the list %s is no message of kombu's (%s): it is kept in the list %s",
+            list_key,
+            type(exc).__name__,
+            garbage,
+        )
+        store = self.holdings.store
+        if store is not None:
+            store.client.lpush(garbage, item)
+            self.holdings.settle(tag)
+
+    # The bells.
+
+    def _watch(self: Any, list_key: str) -> None:
+        if list_key not in self._bells:
+            number = len(self._bells)
+            bell = _Bell(self._create_client(asynchronous=True), list_key, number)
+            bell.client.connection = None
+            self._bells[list_key] = bell
+            self.handlers[bell.type] = partial(self._rung, bell)
+
+    def _ring_later(self: Any, lists: dict[str, str]) -> None:
+        """Nothing is there: put the bells on."""
+        poller = self.connection.cycle
+        plain = {f"{self.global_keyprefix}{self._q_for_pri(queue, 0)}" for queue in lists.values()}
+        for list_key in plain:
+            self._watch(list_key)
+        now = self.clock()
+        for list_key, bell in list(self._bells.items()):
+            if list_key not in lists:
+                continue
+            if bell.since is not None and now - bell.since > _WAIT_SECONDS + _ANSWER_WITHIN_SECONDS:
+                bell.client.connection.disconnect()  # Half open: it would never ring.
+                bell.since = None
+            if bell.since is None:
+                self._register(poller, bell.client, bell.type)
+                bell.since = now
+                bell.client.connection.send_command(
+                    "BLMOVE", list_key, list_key, "RIGHT", "RIGHT", _WAIT_SECONDS
+                )
+
+    def _rung(self: Any, bell: _Bell) -> bool:
+        bell.since = None
+        try:
+            bell.client.parse_response(bell.client.connection, "BLMOVE")
+        except self.connection_errors:
+            bell.client.connection.disconnect()
+            raise
+        self._dry = False
+        return False
+
+    def _register(self: Any, poller: Any, client: Any, type_: str) -> bool:
+        """See to it that a client's connection is open and polled. Whether it is a new one."""
+        if poller._client_registered(self, client, type_):
+            return False
+        poller._register(self, client, type_)
+        return True
+
+    def _on_connection_disconnect(self: Any, connection: Any) -> None:
+        client = self.__dict__.get("client")
+        if client is not None and getattr(client, "connection", None) is connection:
+            self._taking = None
+        for bell in self._bells.values():
+            if bell.client.connection is connection:
+                bell.since = None
+        super()._on_connection_disconnect(connection)  # type: ignore[misc]
+
+    def _poll_error(self: Any, type_: str, **options: Any) -> None:
+        if type_.startswith(("lease:",)):
+            self.handlers[type_]()
+        else:
+            super()._poll_error(type_, **options)  # type: ignore[misc]
+
+    def close(self: Any) -> None:
+        """Give back what the script may just have taken; nobody made a request of it."""
+        if not self.closed:
+            self._finish_taking()
+        super().close()  # type: ignore[misc]
+        for bell in self._bells.values():
+            connection, bell.client.connection = bell.client.connection, None
+            if connection is not None:
+                connection.disconnect()
+
+    def _finish_taking(self: Any) -> None:
+        taking, self._taking = self._taking, None
+        connection = getattr(self.client, "connection", None) if taking else None
+        if taking is None or connection is None:
+            return
+        try:
+            if not connection.can_read(timeout=_CLOSE_WITHIN_SECONDS):
+                return
+            answer = self.client.parse_response(connection, "EVAL")
+        # The connection is broken: what was taken has a lease that nobody renews.
+        except Exception:
+            return
+        if answer is not None:
+            self.holdings.enter(taking[0], list_key=bytes_to_str(answer[0]), message=answer[1])
+            self.holdings.give_back(taking[0])
+
+
+class _LeasedPoller(kombu_redis.MultiChannelPoller):
+    """kombu's poller, for channels that look instead of popping."""
+
+    def _register_BRPOP(self: Any, channel: Any) -> None:  # noqa: N802 - kombu's name
+        if channel.lease.atomic_take:
+            channel.look(self)
+        else:
+            super()._register_BRPOP(channel)  # type: ignore[misc]
+
+    def on_readable(self: Any, fileno: int) -> Any:
+        found = self._fd_to_chan.get(fileno)
+        if found is not None and found[1].startswith("lease:"):
+            # Also without prefetch credit: an answer is here, and may hold a message.
+            return found[0].handlers[found[1]]()
+        return super().on_readable(fileno)
+
+    def maybe_restore_messages(self) -> None:
+        """Nothing: the worker's step sweeps plain workers' keys, on every pool."""
+
+
+class _LeasedTransport:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cycle = _LeasedPoller()

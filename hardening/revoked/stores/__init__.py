@@ -1,0 +1,1 @@
+"""Where revokes are remembered: memory, Redis, and any database of Django's."""

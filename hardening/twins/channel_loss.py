@@ -1,0 +1,53 @@
+"""What a worker does when the connection or channel of RabbitMQ dies: its unfinished work is marked at once.
+
+The broker has all unacknowledged messages back by now and gives them to whom it likes. What runs here gets
+marks, so that others hold its redelivery back, and this worker adopts it. What has succeeded here lately is
+recorded: its acknowledgement may have been lost on its way. The broker delivers no more than the prefetch
+count beyond what it has seen acknowledged, so no more can be lost.
+
+The window that stays: another worker that is given a message before its mark is written, some milliseconds
+after the broker's decision, starts it. It runs twice then, and the second success is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from .accepting import take_in_accepted
+from .here import unfinished
+from .watch import twins_for
+
+__all__ = ["connection_lost"]
+
+logger = logging.getLogger("hardening")
+
+LATELY_SECONDS = 300.0
+"""Longer than two heartbeats, after which both ends know that the connection is dead."""
+
+_MOST_RECORDED = 500
+
+
+def connection_lost(consumer: Any) -> None:
+    """Called before Celery cleans up after a lost connection or channel, in the worker's main loop."""
+    twins = twins_for(consumer.app)
+    take_in_accepted(consumer.pool)
+    running = [] if _are_cancelled(consumer.app) else [each for each in unfinished() if each.time_start]
+    for request in running:
+        if request.twin is None:  # Known here before anything is asked of the store.
+            request.twin = twins.begin(request)
+    for request in running:
+        twins.watch(request)
+    limit = getattr(consumer.qos, "value", 0) or _MOST_RECORDED
+    twins.remember(twins.successes.since(LATELY_SECONDS, most=min(limit, _MOST_RECORDED)))
+    if running:
+        logger.warning(
+            "the connection is lost while %d tasks run: they go on, and take over their messages if those "
+            "come back to this worker",
+            len(running),
+        )
+
+
+def _are_cancelled(app: Any) -> bool:
+    """Whether Celery ends what runs now, as the project has asked for: it shall run again."""
+    return bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss)

@@ -1,0 +1,120 @@
+"""What this very worker knows without asking: which requests it runs, and what has succeeded in it."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+from celery.worker import state
+
+from .records import SUCCESS_KEPT_SECONDS
+from .work import Work
+
+__all__ = [
+    "Successes",
+    "copy_of",
+    "has_succeeded_lately",
+    "is_ours",
+    "is_severed",
+    "request_of",
+    "succeeded",
+    "unfinished",
+]
+
+_MOST_SUCCESSES = 1000
+
+
+def unfinished() -> Iterator[Any]:
+    """The requests of this worker that hold a message."""
+    seen = set()
+    waiting = getattr(state, "scheduled_requests", ())  # Celery 5.6 does not list them.
+    for request in chain(
+        tuple(state.active_requests),
+        tuple(state.reserved_requests),
+        tuple(waiting),
+        tuple(state.requests.values()),
+    ):
+        if id(request) not in seen and not request.acknowledged:
+            seen.add(id(request))
+            yield request
+
+
+def request_of(message: Any) -> Any | None:
+    """The unfinished request of this very message."""
+    tag, task_id = message.delivery_tag, message.headers.get("id")
+    for request in unfinished():
+        own = request.message
+        if own is message or (request.id == task_id and own.delivery_tag == tag):
+            return request
+    return None
+
+
+def copy_of(work: Work, message: Any) -> Any | None:
+    """An unfinished request of the same work that has another message."""
+    for request in unfinished():
+        other = request.id == work.task_id and request.message is not message
+        if other and Work.of(request.message).digest == work.digest:
+            return request
+    return None
+
+
+def has_succeeded_lately(task_id: object) -> bool:
+    """Whether a task of this id succeeded in this worker, as Celery remembers it."""
+    return task_id in state.successful_requests
+
+
+def succeeded(request: Any) -> bool:
+    """Whether the acknowledgement that is due now is that of a success: nothing else was reported of it."""
+    return bool(request.time_start and request.task.acks_late and not request.ended_otherwise)
+
+
+def is_severed(message: Any) -> bool:
+    """Whether its channel is gone, and the right to acknowledge it: the broker gives it to others.
+
+    Of brokers that keep count of deliveries for a channel. The rest have tags that outlive channels.
+    """
+    return not getattr(message.channel, "is_open", True)
+
+
+def is_ours(message: Any, consumer: Any) -> bool:
+    """Whether the broker still takes an acknowledgement of it from this worker."""
+    deliveries = getattr(message.channel, "qos", None)  # kombu's own, for brokers that do not count them.
+    if deliveries is not None:
+        try:
+            deliveries.get(message.delivery_tag)
+        except KeyError:
+            return False
+        return True
+    current = getattr(consumer.task_consumer, "channel", None)
+    return message.channel is current and not is_severed(message)
+
+
+class Successes:
+    """The last works that succeeded in this worker, by digest. Bounded; each is forgotten in time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at: OrderedDict[str, tuple[float, Work]] = OrderedDict()
+
+    def __contains__(self, work: Work) -> bool:
+        at = self._at.get(work.digest, (0.0,))[0]
+        return bool(at) and self._clock() - at < SUCCESS_KEPT_SECONDS
+
+    def add(self, work: Work) -> None:
+        """The work has succeeded now."""
+        self._at[work.digest] = (self._clock(), work)
+        if len(self._at) > _MOST_SUCCESSES:
+            self._at.popitem(last=False)
+
+    def since(self, seconds: float, *, most: int) -> list[Work]:
+        """Those of the last so many seconds, the latest first."""
+        after = self._clock() - seconds
+        found: list[Work] = []
+        for at, work in reversed(list(self._at.values())):
+            if at < after or len(found) >= most:
+                break
+            found.append(work)
+        return found

@@ -1,0 +1,50 @@
+"""Which work a message is: the same for all its copies, and for no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from hardening.core.identity import REPLAY_HEADER, identity_of
+
+__all__ = ["TWIN_HEADER", "Work", "may_have_twin"]
+
+TWIN_HEADER = "hardening_twin"
+"""On the retries of a message that may have a twin: they may meet the twin, or its retries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of one delivery key and replay number, at one of its attempts.
+
+    With the body, because nothing keeps a producer from sending two works under one id, and a success of one
+    must not refuse the other. A retry with other arguments is another work therefore; it runs.
+    """
+
+    digest: str
+    task_id: str
+    attempt: int
+
+    @classmethod
+    def of(cls, message: Any) -> Work:
+        """Read it from what any producer may have sent."""
+        headers = message.headers or {}
+        task_id = str(headers.get("id"))
+        identity = identity_of(headers, task_id)
+        body = message.body
+        hashed = sha256(f"{identity.replay_number} {identity.delivery_key}\0".encode("utf-8", "replace"))
+        hashed.update(body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass"))
+        retries = headers.get("retries")
+        return cls(hashed.hexdigest(), task_id, retries if isinstance(retries, int) else 0)
+
+
+def may_have_twin(message: Any) -> bool:
+    """Whether another copy may be at work, or have been: asked about every message."""
+    headers = message.headers
+    return bool(
+        message.delivery_info.get("redelivered")
+        or headers.get("redelivered")  # Of kombu's Redis transport. Retries carry it on.
+        or REPLAY_HEADER in headers
+        or TWIN_HEADER in headers
+    )

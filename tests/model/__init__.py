@@ -1,0 +1,1 @@
+"""A small model of leases, checked over every interleaving; no server and no process."""
