@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements/dev.txt
 # Directories below tests/, in the order they run. tests/chaos takes minutes, and has a target of its own.
-LEVELS ?= unit contract integration system browser migrations
+LEVELS ?= unit model contract integration system browser migrations
 PYTEST_ARGS ?=
 
 DEMO_VENV := .venv-demo

@@ -1,77 +1,83 @@
-"""`python -m bench [--pairs N] [--only TEXT]`: prints the table and writes build/bench.json."""
+"""`python -m bench [SECTION ...]`: prints tables and writes build/bench.json.
+
+Without a section all are measured; with `--only` alone, the rows of throughput. A section that is not
+measured keeps its figures in the file.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import platform
-import statistics
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from bench.throughput import CASES, Case, Outcome, measure
-from hardening.testing.servers import RabbitMQServer, RedisServer, ServerMissing
+from bench import commands, delayed, recovery, take, throughput
 
 OUTPUT = Path("build/bench.json")
+SECTIONS = {
+    "throughput": throughput.run,
+    "take": take.run,
+    "recovery": recovery.run,
+    "commands": commands.run,
+    "delayed": delayed.run,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5, help="pairs of runs for each row (default 5)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)} (default: all)"
+    )
     parser.add_argument("--only", default="", help="only rows that contain this text, e.g. 'redis gevent'")
+    parser.add_argument(
+        "--pairs", type=int, default=5, help="throughput: pairs of runs for each row (default 5)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="take: runs of each variant (default 3)")
+    parser.add_argument("--kills", type=int, default=20, help="recovery: kills for each row (default 20)")
+    parser.add_argument(
+        "--plain-kills", type=int, default=1, help="recovery: of plain Celery, two minutes each (default 1)"
+    )
+    parser.add_argument(
+        "--side-by-side", type=int, default=3, help="recovery: rows at the same time (default 3)"
+    )
+    parser.add_argument(
+        "--tasks", type=int, default=2000, help="commands: tasks to count with (default 2000)"
+    )
+    parser.add_argument("--idle", type=float, default=30.0, help="commands: idle seconds (default 30)")
+    parser.add_argument(
+        "--messages", type=int, default=100_000, help="delayed: how many are parked (default 100000)"
+    )
+    parser.add_argument(
+        "--plain-messages", type=int, default=10_000, help="delayed: of plain Celery (default 10000, scaled)"
+    )
+    parser.add_argument("--rate", type=int, default=200, help="delayed: due in a second (default 200)")
     options = parser.parse_args()
-    outcomes: list[Outcome] = []
-    print(
-        "Tasks a second of one worker, all late acks. plain: prefetch and connections as hardened has them;\n"
-        "defaults: only late acks set (one run, gevent only). Alternating pairs, median (min to max).\n"
-        "cpu: processor time of the whole worker for a task, hardened / plain.\n"
-        f"{'broker':<9} {'pool':<8} {'task':<12}{'plain':>9} {'hardened':>9}  {'hardened / plain':<32}"
-        f"{'cpu':>8}{'defaults':>9}"
-    )
-    with RedisServer() as redis_server:
-        for broker in ("redis", "rabbitmq"):
-            cases = [c for c in CASES if c.broker == broker]
-            cases = [c for c in cases if options.only in f"{c.broker} {c.pool} {c.task}"]
-            if not cases:
-                continue
-            if broker == "redis":
-                outcomes += [
-                    _run(c, redis_server.url_for(0), redis_server.url_for(1), options.pairs) for c in cases
-                ]
-                continue
-            try:
-                with RabbitMQServer() as rabbit:
-                    outcomes += [_run(c, rabbit.url, redis_server.url_for(1), options.pairs) for c in cases]
-            except ServerMissing as missing:
-                print(f"rabbitmq rows left out: {missing}")
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(
-        json.dumps({"versions": _versions(), "throughput": [o.as_dict() for o in outcomes]}, indent=2)
-    )
+    if unknown := set(options.sections) - set(SECTIONS):
+        parser.error(f"no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    chosen = options.sections or (["throughput"] if options.only else list(SECTIONS))
+    for name in chosen:
+        print(f"\n== {name}", flush=True)
+        _keep(name, SECTIONS[name](options))
     print(f"written to {OUTPUT}")
 
 
-def _run(case: Case, broker_url: str, result_url: str, pairs: int) -> Outcome:
-    outcome = measure(case, broker_url=broker_url, result_url=result_url, pairs=pairs)
-    plain, hardened, defaults = (_median(outcome.rates[name]) for name in ("plain", "hardened", "defaults"))
-    ratios = outcome.ratios
-    ratio = (
-        f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} pairs)"
-        if ratios
-        else "-"
-    )
-    cpu = f"{outcome.cpu_ratio:.3f}" if outcome.cpu_ratio else "-"
-    problems = "; ".join(problem.splitlines()[0] for problem in outcome.problems)
-    print(
-        f"{case.broker:<9} {case.pool:<8} {case.task:<12}"
-        f"{plain:>9} {hardened:>9}  {ratio:<32}{cpu:>8}{defaults:>9}  {problems}".rstrip(),
-        flush=True,
-    )
-    return outcome
-
-
-def _median(rates: list[float]) -> str:
-    return f"{statistics.median(rates):.1f}" if rates else "-"
+def _keep(name: str, rows: list[dict[str, Any]]) -> None:
+    """After each section: a run that is interrupted later keeps what it has."""
+    OUTPUT.parent.mkdir(exist_ok=True)
+    try:
+        report = json.loads(OUTPUT.read_text())
+    except (OSError, ValueError):
+        report = {}
+    if report.get("versions") != _versions():
+        report = {"versions": _versions()}  # Figures of other versions do not stand beside these.
+    report.setdefault("measured_at", {})[name] = datetime.now(UTC).isoformat(timespec="seconds")
+    report[name] = rows
+    OUTPUT.write_text(json.dumps(report, indent=2))
 
 
 def _versions() -> dict[str, str]:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from argparse import Namespace
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import redis
-from celery import Celery
 
+from bench.stand import Setup, Stand, cpu_seconds, wait_for
 from hardening.saturation import connections_row, green_prefetch
 from hardening.testing.errors import ProcessError
-from hardening.testing.processes import ManagedProcess
+from hardening.testing.servers import RabbitMQServer, RedisServer, ServerMissing
 
-ROOT = Path(__file__).parents[1]
 VARIANTS = ("hardened", "plain", "defaults")
 LIMIT_SECONDS = 60.0
 LIMIT_OF_DEFAULTS_SECONDS = 20.0
@@ -55,6 +47,17 @@ class Case:
         if not self.green or self.broker != "redis":
             return None
         return int(connections_row(self.concurrency).value)
+
+    def setup(self, variant: str, **more: Any) -> Setup:
+        """The worker that is measured."""
+        return Setup(
+            variant=variant,
+            pool=self.pool,
+            concurrency=self.concurrency,
+            prefetch=self.prefetch,
+            max_connections=self.max_connections,
+            **more,
+        )
 
 
 CASES = tuple(
@@ -118,22 +121,76 @@ class Outcome:
         }
 
 
+def run(options: Namespace) -> list[dict[str, Any]]:
+    """Measure and print every row that was asked for."""
+    outcomes: list[Outcome] = []
+    print(
+        "Tasks a second of one worker, all late acks. plain: prefetch and connections as hardened has them;\n"
+        "defaults: only late acks set (one run, gevent only). Alternating pairs, median (min to max).\n"
+        "cpu: processor time of the whole worker for a task, hardened / plain.\n"
+        f"{'broker':<9} {'pool':<8} {'task':<12}{'plain':>9} {'hardened':>9}  {'hardened / plain':<32}"
+        f"{'cpu':>8}{'defaults':>9}"
+    )
+    with RedisServer() as redis_server:
+        for broker in ("redis", "rabbitmq"):
+            cases = [c for c in CASES if c.broker == broker]
+            cases = [c for c in cases if options.only in f"{c.broker} {c.pool} {c.task}"]
+            if not cases:
+                continue
+            if broker == "redis":
+                outcomes += [
+                    _row(c, redis_server.url_for(0), redis_server.url_for(1), options.pairs) for c in cases
+                ]
+                continue
+            try:
+                with RabbitMQServer() as rabbit:
+                    outcomes += [_row(c, rabbit.url, redis_server.url_for(1), options.pairs) for c in cases]
+            except ServerMissing as missing:
+                print(f"rabbitmq rows left out: {missing}")
+    return [outcome.as_dict() for outcome in outcomes]
+
+
+def _row(case: Case, broker_url: str, result_url: str, pairs: int) -> Outcome:
+    outcome = measure(case, broker_url=broker_url, result_url=result_url, pairs=pairs)
+    plain, hardened, defaults = (_median(outcome.rates[name]) for name in ("plain", "hardened", "defaults"))
+    ratios = outcome.ratios
+    ratio = (
+        f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} pairs)"
+        if ratios
+        else "-"
+    )
+    cpu = f"{outcome.cpu_ratio:.3f}" if outcome.cpu_ratio else "-"
+    problems = "; ".join(problem.splitlines()[0] for problem in outcome.problems)
+    print(
+        f"{case.broker:<9} {case.pool:<8} {case.task:<12}"
+        f"{plain:>9} {hardened:>9}  {ratio:<32}{cpu:>8}{defaults:>9}  {problems}".rstrip(),
+        flush=True,
+    )
+    return outcome
+
+
+def _median(rates: list[float]) -> str:
+    return f"{statistics.median(rates):.1f}" if rates else "-"
+
+
 def measure(case: Case, *, broker_url: str, result_url: str, pairs: int) -> Outcome:
     """Run `pairs` pairs, each in the other order than the one before it, then Celery's defaults on gevent."""
     outcome = Outcome(case)
     with tempfile.TemporaryDirectory() as name:
-        bench = _Bench(case, broker_url, result_url, Path(name))
+        runs = Runs(case, Stand(broker_url, result_url, Path(name)))
         try:
             for number in range(pairs):
                 for variant in ("hardened", "plain") if number % 2 else ("plain", "hardened"):
-                    rate, cpu = bench.run(variant, LIMIT_SECONDS)
+                    rate, cpu = runs.run(case.setup(variant), LIMIT_SECONDS)
                     outcome.rates[variant].append(rate)
                     outcome.cpu[variant].append(cpu)
         except (DidNotEnd, ProcessError) as exc:
             outcome.problems.append(str(exc))
         if case.green:
             try:
-                outcome.rates["defaults"].append(bench.run("defaults", LIMIT_OF_DEFAULTS_SECONDS)[0])
+                outcome.rates["defaults"].append(
+                    runs.run(case.setup("defaults"), LIMIT_OF_DEFAULTS_SECONDS)[0]
+                )
             except DidNotEnd as exc:
                 outcome.problems.append(str(exc))
                 outcome.rates["defaults"].append(exc.rate)
@@ -143,64 +200,34 @@ def measure(case: Case, *, broker_url: str, result_url: str, pairs: int) -> Outc
 
 
 @dataclass
-class _Bench:
-    """One row's servers and directory."""
+class Runs:
+    """Runs of one worker each that finds all messages of a case there."""
 
     case: Case
-    broker_url: str
-    result_url: str
-    directory: Path
+    stand: Stand
 
-    def run(self, variant: str, limit_seconds: float) -> tuple[float, float]:
-        """Tasks a second, and processor seconds a task, of one worker that finds all messages there."""
-        run = self.directory / "run"
-        run.mkdir()
+    def run(self, setup: Setup, limit_seconds: float) -> tuple[float, float]:
+        """Tasks a second, and processor seconds a task."""
+        first, last = self.stand.directory / "first", self.stand.directory / "last"
+        first.unlink(missing_ok=True)
+        last.unlink(missing_ok=True)
+        self._publish(first, last)
+        worker = self.stand.worker(setup)
         try:
-            env = self._env(variant, run)
-            self._migrated(variant, env, run)
-            first, last = run / "first", run / "last"
-            self._publish(first, last)
-            with self._worker(env, run) as worker:
-                _wait_for(first, worker, LIMIT_SECONDS)
-                before = _cpu_seconds(worker)
-                if not _wait_for(last, worker, limit_seconds):
-                    raise DidNotEnd(variant, self._done(), self.case, limit_seconds)
-                used = _cpu_seconds(worker) - before
-            return self.case.messages / (float(_text(last)) - float(_text(first))), used / self.case.messages
+            wait_for(lambda: _text(first), worker, LIMIT_SECONDS)
+            before = cpu_seconds(worker)
+            if not wait_for(lambda: _text(last), worker, limit_seconds):
+                raise DidNotEnd(setup.variant, self._done(), self.case, limit_seconds)
+            used = cpu_seconds(worker) - before
         finally:
-            shutil.rmtree(run)
-
-    def _env(self, variant: str, run: Path) -> dict[str, str]:
-        env = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "DJANGO_SETTINGS_MODULE": "bench.project.settings",
-            "BENCH_VARIANT": variant,
-            "BENCH_BROKER": self.broker_url,
-            "BENCH_RESULTS": self.result_url,
-            "BENCH_DATABASE": str(run / "database.sqlite3"),
-            "BENCH_PREFETCH": str(self.case.prefetch),
-        }
-        if self.case.max_connections is not None:
-            env["BENCH_MAX_CONNECTIONS"] = str(self.case.max_connections)
-        return env
-
-    def _migrated(self, variant: str, env: dict[str, str], run: Path) -> None:
-        template = self.directory / f"{variant}.sqlite3"
-        if not template.exists():
-            subprocess.run(
-                [sys.executable, "-m", "django", "migrate", "--verbosity", "0", "--skip-checks"],
-                env={**env, "BENCH_DATABASE": str(template)},
-                cwd=ROOT,
-                check=True,
-            )
-        shutil.copy(template, run / "database.sqlite3")
+            worker.kill()  # There is nothing left to end in good order.
+        return self.case.messages / (float(_text(last)) - float(_text(first))), used / self.case.messages
 
     def _publish(self, first: Path, last: Path) -> None:
         # All messages are there before the worker starts: its own speed is measured, not the publisher's.
-        with redis.Redis.from_url(self.result_url) as results:
+        with redis.Redis.from_url(self.stand.result_url) as results:
             results.flushall()
-        app = Celery("publisher", broker=self.broker_url, set_as_current=False)
+        app = self.stand.publisher()
         with app.connection_for_write() as connection, app.amqp.Producer(connection) as producer:
             queue = app.amqp.queues["celery"](connection.default_channel)
             queue.declare()
@@ -212,39 +239,9 @@ class _Bench:
         app.close()
 
     def _done(self) -> int:
-        with redis.Redis.from_url(self.result_url) as results:
+        with redis.Redis.from_url(self.stand.result_url) as results:
             return int(results.dbsize())
-
-    @contextmanager
-    def _worker(self, env: dict[str, str], run: Path) -> Iterator[ManagedProcess]:
-        command = [
-            *(sys.executable, "-m", "celery", "-A", "bench.project", "worker", "--loglevel", "WARNING"),
-            *("--pool", self.case.pool, "--concurrency", str(self.case.concurrency)),
-            *("--without-mingle", "--without-gossip"),
-        ]
-        with ManagedProcess(command, log_path=run / "worker.log", env=env, cwd=ROOT) as process:
-            try:
-                yield process
-            finally:
-                process.kill()  # There is nothing left to end in good order.
-
-
-def _cpu_seconds(worker: ManagedProcess) -> float:
-    parent = psutil.Process(worker.pid)
-    times = [process.cpu_times() for process in (parent, *parent.children(recursive=True))]
-    return float(sum(each.user + each.system for each in times))
 
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
-
-
-def _wait_for(mark: Path, worker: ManagedProcess, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not _text(mark):
-        if not worker.is_running:
-            raise ProcessError(f"the worker ended by itself\n{worker.log_tail()}")
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

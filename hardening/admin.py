@@ -29,6 +29,7 @@ from django.utils.translation import gettext_lazy as _
 from .conf import load_settings
 from .core.apps import NoCeleryApp, celery_app
 from .core.errors import HardeningError
+from .delayed.admin import DelayedTaskAdmin
 from .models import State
 from .retries.durations import text_of
 from .traffic_view import Changed, OutageState, TrafficView, close_outage, probe_now, traffic_view
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 else:  # Generic in the stubs only.
     _ModelAdmin = admin.ModelAdmin
 
-__all__ = ["StateAdmin"]
+__all__ = ["DelayedTaskAdmin", "StateAdmin"]
 
 logger = logging.getLogger("hardening")
 

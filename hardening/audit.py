@@ -11,8 +11,10 @@ from .conf import HardeningSettings, load_settings
 from .core.findings import Finding, Level
 from .core.loading import BackendError
 from .core.sink import offered_sink
+from .delayed.store import chosen_delayed_store
 from .effective import MISSING, current_value
 from .enforced import Enforced
+from .leases.findings import lease_findings
 from .plugin import Hardened, hardened, policies_of, unreached
 from .policy import TaskPolicy
 from .private import version_findings
@@ -48,6 +50,7 @@ def audit(app: Celery, *, pool_is_known: bool = False) -> list[Finding]:
         findings += _limit_findings(tasks)
     findings += _sink_findings(app, settings)
     findings += _store_findings(app, settings)
+    findings += lease_findings(app, state.transport, settings.lease_terms)
     return findings
 
 
@@ -179,6 +182,18 @@ def _store_findings(app: Celery, settings: HardeningSettings) -> list[Finding]:
                 what=f"the store of shared state cannot be used: {exc}",
                 where='settings.HARDENING["STORE"]',
                 remedy='Name one, as in {"BACKEND": "hardening.stores.redis.RedisStore"}, or remove the key.',
+            )
+        ]
+    try:
+        chosen_delayed_store(app, settings.delayed_rules)
+    except BackendError as exc:
+        return [
+            Finding(
+                code="CH015",
+                level=Level.ERROR,
+                what=f"the store of delayed tasks cannot be used: {exc}",
+                where='settings.HARDENING["DELAYED"]["STORE"]',
+                remedy="Name a class of hardening.delayed.stores, or remove the key.",
             )
         ]
     return []

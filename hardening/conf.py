@@ -12,12 +12,14 @@ from django.conf import settings as django_settings
 from .core.findings import Finding, Level
 from .core.parking import DEAD_LETTER_QUEUE
 from .core.settings import read_settings
+from .delayed.rules import DelayedRules, delayed_of
 from .leases.terms import Lease, lease_of
 from .retries.budget import Budget
 from .retries.outage import Outage
 from .retries.policy import RetryPolicy
 from .retries.resolve import budget_of, outage_of, project_layer
 from .revoked.rules import Rules, rules_of
+from .shutdown.grace import Shutdown, shutdown_of
 
 __all__ = ["ENFORCE", "REPORT", "HardeningSettings", "load_settings"]
 
@@ -74,6 +76,14 @@ class HardeningSettings:
     """How long a revoke is remembered, over restarts of all workers: "EXPIRES" "7 d", longer than the longest
     countdown; and how many are: "MOST" 50000, those that expire first go first."""
 
+    shutdown: Mapping[str, Any] = field(default_factory=dict)
+    """What a worker does when it is told to stop: "GRACE" None, or how long running tasks may finish, such as
+    "25 s"; then they are cut and given back. A few seconds less than your supervisor waits."""
+
+    delayed: Mapping[str, Any] = field(default_factory=dict)
+    """Tasks that are due later than "HORIZON" "12 s" wait in a store and in no worker: "STORE" None for the
+    broker where it is Redis, else the database, or {"BACKEND": dotted path, "OPTIONS": {...}}."""
+
     release: str = ""
     """The project's release, kept with each letter."""
 
@@ -105,6 +115,16 @@ class HardeningSettings:
         """`retry_budget`, read."""
         return budget_of(self.retry_budget)[0]
 
+    @property
+    def delayed_rules(self) -> DelayedRules:
+        """`delayed`, read."""
+        return delayed_of(self.delayed)[0]
+
+    @property
+    def shutdown_rules(self) -> Shutdown:
+        """`shutdown`, read."""
+        return shutdown_of(self.shutdown)[0]
+
 
 def load_settings() -> tuple[HardeningSettings, list[Finding]]:
     """The project's settings and what is wrong with them."""
@@ -135,6 +155,8 @@ def load_settings() -> tuple[HardeningSettings, list[Finding]]:
     findings += outage_of(settings.outage)[1]
     findings += lease_of(settings.lease)[1]
     findings += budget_of(settings.retry_budget)[1]
+    findings += delayed_of(settings.delayed)[1]
+    findings += shutdown_of(settings.shutdown)[1]
     findings += rules_of(settings.revoked)[1]
     return settings, findings + _classify_findings(settings)
 

@@ -174,6 +174,12 @@ ENFORCED: tuple[Enforced, ...] = (
         transport="redis",
     ),
     Enforced(
+        setting="broker_channel_error_retry",
+        value=True,
+        why="Without it RabbitMQ's consumer time-out (30 min), which closes the channel, ends the worker.",
+        transport="amqp",
+    ),
+    Enforced(
         setting="broker_transport_options.unacked_restore_interval",
         value=1,
         why="Seconds between looks for messages of dead workers; the default adds up to 100 s to recovery.",

@@ -215,5 +215,11 @@ def _take_in(app: Celery, task: type[Any], named: Any, annotated: Mapping[str, A
 def _add_boot_steps(app: Celery) -> None:
     if _apps[app].reporting:
         return
-    app.steps["consumer"].update({"hardening.worker.Upkeep", "hardening.revoked.step.Revokes"})
+    app.steps["consumer"].update(
+        {
+            "hardening.worker.Upkeep",
+            "hardening.revoked.step.Revokes",
+            "hardening.shutdown.step.Drainage",
+        }
+    )
     let_control_keep(app)

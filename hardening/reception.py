@@ -23,7 +23,10 @@ __all__ = ["STEPS", "Arrival", "Step", "receive"]
 
 logger = logging.getLogger("hardening")
 
-STEPS: tuple[str, ...] = ("hardening.twins.step",)
+STEPS: tuple[str, ...] = (
+    "hardening.delayed.step",
+    "hardening.twins.step",
+)
 """Modules with a `prepare(consumer)`, in the order in which their steps are asked."""
 
 

@@ -8,16 +8,18 @@ from typing import Any
 from billiard.einfo import ExceptionInfo
 from celery import signals
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
-from celery.worker.request import Request
 from celery.worker.state import task_ready
 
 from .capture import DELIVERY, LetterNotKept, delivery_of, keeper_for
 from .core.identity import FIRST_HEADER, first_header
 from .core.reasons import Reason
+from .delayed.entry import is_due
 from .history import attempt_number
 from .holding import holding_for
+from .leases.starting import is_postponed
 from .private import celery_version
 from .returning import FIRST_SEEN, RetryNotSent, returning_for
+from .shutdown.request import DrainableRequest
 from .trace import CUT_OFF, error_of
 from .twins.here import is_severed
 from .twins.watch import twins_for
@@ -36,7 +38,7 @@ class HeldFailure(Exception):
     """Stands for an error whose letter was kept late: only its class path and text are left."""
 
 
-class HardenedRequest(Request):
+class HardenedRequest(DrainableRequest):
     """Celery's request, guarded. Whatever the child could not see ends as a letter here.
 
     The child keeps its own letters (see `execution`); what it answered arrives with
@@ -59,6 +61,17 @@ class HardenedRequest(Request):
             mine._request_dict.setdefault(FIRST_HEADER, first_header(FIRST_SEEN[mine.id], mine.id))
         if may_have_twin(message):
             self.twin = twins_for(mine._app).begin(self)
+
+    @property
+    def eta(self: Any) -> Any:
+        """When the strategy is to start it; None at once. The task still reads its time in `request.eta`."""
+        return None if is_due(self.message) else super().eta
+
+    def revoked(self: Any) -> bool:
+        """Asked by Celery before it starts a task: not one that went back, or whose lease is not sure."""
+        if self.is_given_back or (not self.has_begun and is_postponed(self)):
+            return True
+        return bool(super().revoked())
 
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """The task failed. Acknowledged only when its letter is kept, by the child or here."""
@@ -94,6 +107,9 @@ class HardenedRequest(Request):
         """Acknowledge, but not a task whose greenlet was killed: it has not ended, and comes back."""
         if self.id in CUT_OFF:
             CUT_OFF.discard(self.id)
+            if self.was_cut:
+                self.end_cut()
+                return
             logger.warning("task %s[%s] was cut off; its message stays unacknowledged", self.name, self.id)
             self.ended_otherwise = True
             twins_for(self._app).end(self)
@@ -106,6 +122,11 @@ class HardenedRequest(Request):
         self.ended_otherwise = self.ended_otherwise or not self.acknowledged
         if self._ends():
             super().reject(requeue)
+
+    def let_go(self: Any) -> None:
+        """Its message is about to go back unfinished: this worker is at work on it no longer."""
+        self.ended_otherwise = True
+        twins_for(self._app).end(self)
 
     def _ends(self: Any) -> bool:
         """Whether the broker is to be told. Its success is recorded before."""

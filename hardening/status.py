@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from celery import Celery
@@ -10,12 +11,15 @@ from celery import Celery
 from .audit import audit
 from .capture import chosen_sink
 from .classification.current import project_classifier
-from .conf import load_settings
+from .conf import HardeningSettings, load_settings
 from .core.loading import BackendError
 from .effective import MISSING, current_value
 from .plugin import hardened, policies_of
 from .retries.options import is_celerys_own, options_of
+from .revoked.store import chosen_revoked
+from .store import StoreUnavailable, chosen_store
 from .traffic_view import MOST_BUDGETS, OutageState, traffic_view
+from .twins.figure import duplicates_of
 
 __all__ = ["status_of"]
 
@@ -35,6 +39,7 @@ def status_of(app: Celery) -> dict[str, Any]:
         "mode": state.settings.mode,
         "broker": state.transport,
         "sink": sink_name,
+        "grace_seconds": settings.shutdown_rules.grace,
         "settings": [
             {
                 "name": row.setting,
@@ -67,6 +72,8 @@ def status_of(app: Celery) -> dict[str, Any]:
         ],
         "project_rules": len(project_classifier().books[0].rules),
         "traffic": _traffic(app),
+        "duplicates": _duplicates(app, settings),
+        "revoked": _revoked(app, settings),
         "findings": [finding.as_dict() for finding in findings],
     }
 
@@ -83,6 +90,28 @@ def _retries(task: Any) -> dict[str, Any]:
         "dependency": options.dependency,
         "rules": len(options.book.rules) if options.book else 0,
     }
+
+
+def _duplicates(app: Celery, settings: HardeningSettings) -> dict[str, Any]:
+    """How often tasks succeeded twice, or a copy was not run. `problem` is None where the store answered."""
+    try:
+        found, problem = duplicates_of(chosen_store(app, settings)), None
+    except (BackendError, StoreUnavailable) as exc:
+        found, problem = [], str(exc)
+    return {"problem": problem, "tasks": [asdict(each) for each in found]}
+
+
+def _revoked(app: Celery, settings: HardeningSettings) -> dict[str, Any]:
+    """How many revokes are remembered. `problem` is None where their store answered."""
+    rules = settings.revoked_rules
+    count: int | None = None
+    problem = None
+    try:
+        count = len(chosen_revoked(app).changes().revoked)
+    # Nothing may keep the rest from being shown: this is read in the hour when things are broken.
+    except Exception as exc:
+        problem = str(exc) or type(exc).__name__
+    return {"problem": problem, "count": count, "most": rules.most, "expires_seconds": rules.expires}
 
 
 def _traffic(app: Celery) -> dict[str, Any]:

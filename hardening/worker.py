@@ -8,9 +8,10 @@ from typing import Any
 from celery import bootsteps
 
 from .core.duties import Duty, duties
+from .delayed.release import RELEASE_EVERY_SECONDS, release_on
 from .holding import holding_for
 from .returning import returning_for
-from .twins.watch import RENEWED_EVERY_SECONDS, twins_for
+from .twins.watch import twins_for
 
 __all__ = ["Upkeep"]
 
@@ -27,6 +28,7 @@ class Upkeep(bootsteps.StartStopStep):
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         super().__init__(consumer, **kwargs)
         self._entries: list[Any] = []
+        self._lasting: list[Any] = []
 
     def start(self, consumer: Any) -> None:
         """Put everything on the timer."""
@@ -38,18 +40,26 @@ class Upkeep(bootsteps.StartStopStep):
         self._entries = [
             repeat(HELD_EVERY_SECONDS, _guarded("holding", holding.retry_due)),
             repeat(HELD_EVERY_SECONDS, _guarded("returning", returning.return_due)),
+            repeat(RELEASE_EVERY_SECONDS, _guarded("delayed tasks", release_on(consumer.timer, app))),
             repeat(HELD_EVERY_SECONDS, _guarded("copies held back", twins.held.ask_again)),
-            repeat(RENEWED_EVERY_SECONDS, _guarded("twins", twins.renew)),
         ]
+        self.shutdown(consumer)
+        self._lasting = [repeat(twins.renew_every, _guarded("twins", twins.renew))]
         self._entries += [
             repeat(duty.every_seconds, _guarded(duty.name, _run(duty, app))) for duty in duties()
         ]
 
     def stop(self, consumer: Any) -> None:
-        """Take everything off it."""
+        """Take everything off it that needs a connection. What runs keeps its marks until it has ended."""
         for entry in self._entries:
             entry.cancel()
         self._entries = []
+
+    def shutdown(self, consumer: Any) -> None:
+        """Take off the rest."""
+        for entry in self._lasting:
+            entry.cancel()
+        self._lasting = []
 
 
 def _run(duty: Duty, app: Any) -> Any:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Server = TypeVar("Server", bound=LocalServer)
 
 TESTS = Path(__file__).parent
-LEVELS = ("unit", "contract", "integration", "system", "browser", "migrations", "chaos")
+LEVELS = ("unit", "model", "contract", "integration", "system", "browser", "migrations", "chaos")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

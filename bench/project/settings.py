@@ -1,7 +1,8 @@
-"""Settings of the benchmark; BENCH_VARIANT is "hardened", "plain" or "defaults"."""
+"""Settings of the benchmark, as bench/stand.py asks for them. BENCH_VARIANT: hardened, plain or defaults."""
 
 from __future__ import annotations
 
+import json
 import os
 
 SECRET_KEY = "not a secret: nobody is served"
@@ -44,3 +45,5 @@ if VARIANT == "plain":
     CELERY_WORKER_PREFETCH_MULTIPLIER = int(os.environ["BENCH_PREFETCH"])
     if "BENCH_MAX_CONNECTIONS" in os.environ:
         CELERY_BROKER_TRANSPORT_OPTIONS = {"max_connections": int(os.environ["BENCH_MAX_CONNECTIONS"])}
+HARDENING = json.loads(os.environ["BENCH_HARDENING"])
+globals().update(json.loads(os.environ["BENCH_CELERY"]))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .cutoff import CutOff, can_be_cut_off
 
-__all__ = ["bounded_connection", "drop_connection", "own_connection"]
+__all__ = ["KeptConnection", "bounded_connection", "drop_connection", "own_connection"]
 
 _TIMEOUTS = {
     "postgresql": ("connect_timeout",),
@@ -62,6 +65,58 @@ def bounded_connection(alias: str, seconds: int) -> Iterator[None]:
         else:
             with _swapped_in(_bounded(connections.create_connection(alias), seconds, cut_off), current):
                 yield
+
+
+class KeptConnection:
+    """A connection of this thread's own for a row of calls, each of which would else open one.
+
+    For a worker's parent: it is closed before each fork. Opening it takes `seconds` at most for each
+    address of the server.
+    """
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+        self._of_thread = threading.local()
+        _kept.add(self)
+
+    @contextmanager
+    def in_place(self, alias: str) -> Iterator[None]:
+        """Inside the block it is this thread's connection to `alias`, open unless that failed."""
+        current = connections[alias]
+        if _is_in_memory(current):
+            yield
+            return
+        mine: BaseDatabaseWrapper = getattr(
+            self._of_thread, "wrapper", None
+        ) or connections.create_connection(alias)
+        self._of_thread.wrapper = mine
+        if mine.connection is None:
+            with CutOff(self._seconds) as cut_off:
+                _bounded(mine, self._seconds, cut_off).ensure_connection()
+        connections[alias] = mine
+        try:
+            yield
+        finally:
+            connections[alias] = current
+            if mine.connection is None:  # It broke, and is not opened again: its time-outs were for one time.
+                self.close()
+
+    def close(self) -> None:
+        """Close that of this thread."""
+        mine = self._of_thread.__dict__.pop("wrapper", None)
+        if mine is not None:
+            mine.close()
+
+
+_kept: WeakSet[KeptConnection] = WeakSet()
+
+
+def _close_kept() -> None:
+    for each in list(_kept):
+        each.close()
+
+
+os.register_at_fork(before=_close_kept)
 
 
 def drop_connection(alias: str) -> None:

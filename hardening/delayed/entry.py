@@ -20,8 +20,10 @@ __all__ = [
     "Outgoing",
     "delayed_id",
     "dump_message",
+    "is_due",
     "is_released",
     "load_message",
+    "mark_due",
     "shown",
 ]
 
@@ -116,6 +118,16 @@ def delayed_id(headers: Mapping[str, Any], *, task_id: str, queue: str, body: by
 def is_released(headers: Mapping[str, Any], own_id: str) -> bool:
     """Whether a message was released by the store: others may have inherited the header."""
     return headers.get(DELAYED_HEADER) == own_id
+
+
+def mark_due(message: Any) -> None:
+    """Note on a message, in this process, that it was released and has nothing to wait for."""
+    message.hardening_due = True
+
+
+def is_due(message: Any) -> bool:
+    """Whether `mark_due` was called for it."""
+    return bool(getattr(message, "hardening_due", False))
 
 
 def dump_message(message: Any, *, body: bytes, own_id: str) -> str:

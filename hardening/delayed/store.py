@@ -61,6 +61,14 @@ class DelayedStore(Protocol):
     answer; what was asked may have been done then.
     """
 
+    def begin(self) -> None:
+        """This process is a worker, whose calls follow each other: a connection may stay open for them."""
+        ...
+
+    def pause(self) -> None:
+        """Nothing is asked for a while: close what stays open for speed. Only that of this thread."""
+        ...
+
     def park(self, entry: Delayed) -> Fate:
         """Keep a message for good. PARKED: it is kept, now or since before. Else nothing was done."""
         ...

@@ -6,10 +6,12 @@ from typing import Any
 
 from celery.utils.imports import symbol_by_name
 
+from hardening.twins.channel_loss import connection_lost, marks_kept_while_connecting
+from hardening.twins.keeping import running_kept
+
 from .holdings import Holdings
 from .keeper import Keeper
 from .terms import Lease
-from .transport import _LeasedPoller, lease_connection
 
 __all__ = ["HardenedConsumer", "hardened_consumer"]
 
@@ -34,6 +36,8 @@ class HardenedConsumer:
         """A connection that leases what it takes."""
         if not self.leased:
             return super().connection_for_read(heartbeat)  # type: ignore[misc]
+        from .transport import lease_connection  # Needs redis-py, which is there only with Redis.
+
         connection = self.app.connection_for_read(heartbeat=heartbeat)
         lease_connection(connection, self.holdings, self.lease, self.holder)
         self.keeper.excuse()
@@ -45,6 +49,7 @@ class HardenedConsumer:
     def on_connection_error_after_connected(self: Any, exc: Exception) -> None:
         """The connection broke. Closes it, and gives nothing back."""
         if not self.leased:
+            connection_lost(self)
             super().on_connection_error_after_connected(exc)  # type: ignore[misc]
             return
         self.holdings.reconnecting = True
@@ -56,14 +61,38 @@ class HardenedConsumer:
         self.initial_prefetch_count = self.max_prefetch_count
         self._maximum_prefetch_restored = True
 
+    def ensure_connected(self: Any, conn: Any) -> Any:
+        """Connect, however long that takes."""
+        return super().ensure_connected(marks_kept_while_connecting(conn, self.app))  # type: ignore[misc]
+
+    def _restore_prefetch_count_after_connection_restart(self: Any, p: Any, *args: Any) -> None:
+        """Each acknowledgement gives one credit back that Celery took at the lost connection.
+
+        On a green pool it would read the answer in the greenlet of the task, from the socket that the main
+        loop reads, which is an error and can take the loop's frames away. Here the loop asks, as it does for
+        every other change of the prefetch count.
+        """
+        if not getattr(self.pool, "is_green", False):
+            super()._restore_prefetch_count_after_connection_restart(p, *args)  # type: ignore[misc]
+            return
+        with self.qos._mutex:
+            if self._maximum_prefetch_restored or not self.app.conf.worker_enable_prefetch_count_reduction:
+                return
+            restored = min(self.max_prefetch_count, self._new_prefetch_count)
+            self.qos.value = self.initial_prefetch_count = restored
+            self._maximum_prefetch_restored = restored == self.max_prefetch_count
+
     def on_close(self: Any) -> None:
         """After a lost connection: nothing is dropped, for everything can still be acknowledged."""
         if not self.leased:
-            super().on_close()  # type: ignore[misc]
+            with running_kept(self):
+                super().on_close()  # type: ignore[misc]
             return
+        from .transport import LeasedPoller
+
         for entry in _entries(self.timer):
             # Celery 5.6 leaves the timers of the old connection.
-            if isinstance(getattr(entry.fun, "__self__", None), _LeasedPoller):
+            if isinstance(getattr(entry.fun, "__self__", None), LeasedPoller):
                 entry.cancel()
 
     def waiting(self: Any) -> int:

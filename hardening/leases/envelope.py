@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["as_redelivered"]
+__all__ = ["as_redelivered", "named"]
 
 
 def as_redelivered(message: bytes) -> bytes:
@@ -17,3 +17,12 @@ def as_redelivered(message: bytes) -> bytes:
         return json.dumps(envelope).encode()
     except (ValueError, KeyError, TypeError, RecursionError):
         return message
+
+
+def named(message: bytes) -> tuple[str, str]:
+    """The task and the id that a message names; empty where it names none."""
+    try:
+        headers = json.loads(message)["headers"]
+        return str(headers.get("task") or ""), str(headers.get("id") or "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "", ""

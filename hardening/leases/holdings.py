@@ -16,16 +16,17 @@ Used by the main loop, by greenlets and by the keeper's thread: only single step
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
-
-from redis import RedisError
+from typing import TYPE_CHECKING, Any
 
 from .envelope import as_redelivered
-from .store import LeaseStore, Renewal
+
+if TYPE_CHECKING:  # redis-py is there only where Redis is the broker.
+    from .store import LeaseStore, Renewal
 
 __all__ = ["Held", "Holdings", "News", "NewsOf", "holdings_of"]
 
@@ -73,7 +74,12 @@ class Held:
     message: bytes
     """As it was in the list."""
 
+    leased_from: float
+    """When its lease was last asked for, by the monotonic clock: it lasts a lease from here at least."""
+
     lost: bool = False
+    untouched: bool = False
+    """Whether it goes back as if it had never been taken."""
 
 
 class _Ending(Enum):
@@ -104,6 +110,9 @@ class Holdings:
 
         self.reconnecting = False
         self.store: LeaseStore | None = None
+        self.postponed: dict[str, Any] = {}
+        """Requests that wait for their lease to be sure, by tag; see `starting`."""
+
         self._held: dict[str, Held] = {}
         self._ending: dict[str, _Ending] = {}
 
@@ -113,9 +122,16 @@ class Holdings:
     def __contains__(self, tag: object) -> bool:
         return tag in self._held
 
-    def enter(self, tag: str, *, list_key: str, message: bytes) -> None:
-        """A message was taken."""
-        self._held[tag] = Held(tag, list_key, message)
+    def enter(self, tag: str, *, list_key: str, message: bytes, since: float | None = None) -> None:
+        """A message was taken, by a command that was sent at `since` (monotonic)."""
+        self._held[tag] = Held(tag, list_key, message, time.monotonic() if since is None else since)
+
+    def drop(self, tag: str) -> None:
+        """Forget a message that others have, and whose work has not begun here."""
+        if self._held.pop(tag, None) is not None:
+            self._ending.pop(tag, None)
+            self.postponed.pop(tag, None)
+            self.dirty.add(tag)
 
     def held(self, tag: str) -> Held | None:
         """What is held under a tag."""
@@ -138,9 +154,9 @@ class Holdings:
         """The message is dealt with: take it off for good, now or as soon as Redis answers."""
         self._end(tag, _Ending.SETTLED)
 
-    def give_back(self, tag: str, *, last: bool = False) -> None:
-        """Give the message to others, now or as soon as Redis answers."""
-        self._end(tag, _Ending.BACK_LAST if last else _Ending.BACK_NEXT)
+    def give_back(self, tag: str, *, last: bool = False, untouched: bool = False) -> None:
+        """Give the message to others, now or as soon as Redis answers; `untouched` if nobody began it."""
+        self._end(tag, _Ending.BACK_LAST if last else _Ending.BACK_NEXT, untouched=untouched)
 
     def give_back_all(self, started: Iterable[str] = ()) -> list[str]:
         """Give back everything, what was taken first to be taken next; returns the tags.
@@ -150,7 +166,7 @@ class Holdings:
         untouched = set(self._held) - set(started)
         back = [tag for tag in reversed(list(self._held)) if tag not in self._ending]
         for tag in back:
-            self._end(tag, _Ending.BACK_NEXT, as_new=tag in untouched)
+            self._end(tag, _Ending.BACK_NEXT, untouched=tag in untouched)
         return back
 
     def send_unsent(self) -> None:
@@ -159,8 +175,13 @@ class Holdings:
             if not self._send(tag):
                 return
 
-    def renewed(self, renewal: Renewal, store: LeaseStore) -> None:
-        """Take in what the keeper learnt."""
+    def renewed(self, tags: Iterable[str], since: float, renewal: Renewal, store: LeaseStore) -> None:
+        """Take in what the keeper learnt when it renewed `tags`, by a command sent at `since`."""
+        refused = {*renewal.lost, *renewal.vanished}
+        for tag in tags:
+            held = self._held.get(tag)
+            if held is not None and tag not in refused:
+                held.leased_from = since
         for tag in renewal.lost:
             held = self._held.get(tag)
             if held is not None and tag not in self._ending:
@@ -171,18 +192,21 @@ class Holdings:
             if held is None or tag in self._ending:
                 continue  # Acknowledged while the renewal was on its way.
             store.hold(tag, list_key=held.list_key, message=held.message)
+            held.leased_from = since
             if tag in self._held and tag not in self._ending:
                 self.news.append(News(NewsOf.HELD_AGAIN, tag, self.delivered.get(tag)))
             else:
                 store.settle(tag)  # Acknowledged between the two.
 
-    def _end(self, tag: str, ending: _Ending, *, as_new: bool = False) -> None:
-        if tag not in self._held:
+    def _end(self, tag: str, ending: _Ending, *, untouched: bool = False) -> None:
+        held = self._held.get(tag)
+        if held is None:
             return
+        held.untouched = untouched
         self._ending.setdefault(tag, ending)
-        self._send(tag, as_new=as_new)
+        self._send(tag)
 
-    def _send(self, tag: str, *, as_new: bool = False) -> bool:
+    def _send(self, tag: str) -> bool:
         held, ending, store = self._held.get(tag), self._ending.get(tag), self.store
         if held is None or ending is None:
             return True
@@ -192,12 +216,12 @@ class Holdings:
             if ending is _Ending.SETTLED:
                 in_time = store.settle(tag)
             else:
-                message = held.message if as_new else as_redelivered(held.message)
+                message = held.message if held.untouched else as_redelivered(held.message)
                 store.give_back(
                     tag, list_key=held.list_key, message=message, last=ending is _Ending.BACK_LAST
                 )
                 in_time = True
-        except (RedisError, OSError) as exc:
+        except store.errors as exc:
             self.news.append(News(NewsOf.FAILED, tag, about=f"an acknowledgement waits: {exc!r}"))
             return False
         message_of_kombu = self.delivered.get(tag)

@@ -18,14 +18,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from .envelope import as_redelivered
 from .holdings import Holdings, News, NewsOf
 from .native import allocate_lock, sleep, start_thread
-from .store import LeaseStore
 from .terms import Lease
+
+if TYPE_CHECKING:  # redis-py is there only where Redis is the broker.
+    from .store import LeaseStore
 
 __all__ = ["SWEEP_EVERY_SECONDS", "Keeper"]
 
@@ -113,7 +115,7 @@ class Keeper:
         self._wedged = False
         tags = self._holdings.tags()
         if tags:
-            self._holdings.renewed(store.renew(tags), store)
+            self._holdings.renewed(tags, now, store.renew(tags), store)
 
     def _sweep(self, store: LeaseStore) -> None:
         while found := store.expired(_SWEEP_AT_ONCE):

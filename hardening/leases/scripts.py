@@ -70,19 +70,39 @@ return 0
 """
 """KEYS: index, messages, returned. ARGV: tag. -1: it was given to others. 0: it is gone, settled before."""
 
-GIVE_BACK = """
-if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then return 0 end
-redis.call(ARGV[3], KEYS[3], ARGV[2])
+_NOTE_RETURN = """
 redis.call('ZREM', KEYS[1], ARGV[1])
 redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('ZADD', KEYS[3], now, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - ARGV[3])
 return 1
 """
-"""KEYS: index, messages, the list. ARGV: tag, message, RPUSH (next to be taken) or LPUSH (last).
-For its holder. 0: it was gone."""
+
+GIVE_BACK = (
+    _NOW
+    + """
+if redis.call('ZSCORE', KEYS[3], ARGV[1]) then return 0 end
+redis.call(ARGV[4], KEYS[4], ARGV[2])
+"""
+    + _NOTE_RETURN
+)
+"""KEYS: index, messages, returned, the list. ARGV: tag, message, how long returned tags are remembered, RPUSH
+(next to be taken) or LPUSH (last). For its holder, who has it from memory if Redis lost it. 0: it went back
+before, by another's hand or by this one, whose answer was lost."""
 
 EXPIRED = (
     _NOW
     + """
+local swept = tonumber(redis.call('HGET', KEYS[3], 'at') or 0)
+local quiet = tonumber(redis.call('HGET', KEYS[3], 'quiet') or 0)
+if swept > now then
+    for _, tag in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + ARGV[4], '+inf')) do
+        redis.call('ZADD', KEYS[1], now + ARGV[4], tag)
+    end
+end
+if now - swept > tonumber(ARGV[2]) or quiet - now > tonumber(ARGV[3]) then quiet = now + ARGV[3] end
+redis.call('HSET', KEYS[3], 'at', now, 'quiet', quiet)
+if now < quiet then return {} end
 local found = {}
 for _, tag in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[1])) do
     local entry = redis.call('HGET', KEYS[2], tag)
@@ -95,23 +115,27 @@ end
 return found
 """
 )
-"""KEYS: index, messages. ARGV: how many. Tags and entries of leases that ran out."""
+"""KEYS: index, messages, sweeps. ARGV: how many, the longest pause between two sweeps, how long to be quiet
+after a longer one, the lease. Tags and entries of leases that ran out.
+
+After a pause (Redis was away, or full, or its clock went forward) the living could not renew either: they
+have time to, before anything is found. Where its clock went back, leases end no later than they would."""
 
 RESTORE = (
     _NOW
     + """
 local until_ = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not until_ or tonumber(until_) > now or redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then return 0 end
+local swept = tonumber(redis.call('HGET', KEYS[5], 'at') or 0)
+local quiet = tonumber(redis.call('HGET', KEYS[5], 'quiet') or 0)
+if now < quiet or now - swept > tonumber(ARGV[4]) then return 0 end
 redis.call('RPUSH', KEYS[4], ARGV[2])
-redis.call('ZREM', KEYS[1], ARGV[1])
-redis.call('HDEL', KEYS[2], ARGV[1])
-redis.call('ZADD', KEYS[3], now, ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - ARGV[3])
-return 1
 """
+    + _NOTE_RETURN
 )
-"""KEYS: index, messages, returned, the list. ARGV: tag, message, how long returned tags are remembered.
-0: its holder was faster, or another worker."""
+"""KEYS: index, messages, returned, the list, sweeps. ARGV: tag, message, how long returned tags are
+remembered, the longest pause between two sweeps. 0: its holder was faster, or another worker, or Redis was
+away since it was found."""
 
 ADOPT = (
     _NOW

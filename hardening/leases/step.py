@@ -9,8 +9,13 @@ from typing import Any
 
 from celery import bootsteps
 
+from hardening.twins.here import request_of
+from hardening.twins.watch import twins_for
+
+from .auditor import audit_in_turn
 from .holdings import Holdings, News, NewsOf
-from .transport import open_store
+from .starting import dropped, start_postponed
+from .transport import open_store, plain_keys_of
 
 __all__ = ["LeaseUpkeep", "Leases"]
 
@@ -18,6 +23,7 @@ logger = logging.getLogger("hardening")
 
 BEAT_EVERY_SECONDS = 1.0
 PLAIN_SWEEP_EVERY_SECONDS = 5.0
+AUDIT_EVERY_SECONDS = 60.0
 _REPEAT_FAILURE_SECONDS = 30.0
 
 
@@ -34,12 +40,13 @@ class Leases(bootsteps.StartStopStep):
         """The pool has forked, nothing was taken yet."""
         channel = consumer.connection.default_channel
         holdings: Holdings = consumer.holdings
-        old, holdings.store = holdings.store, open_store(channel)
+        about = {"lease": consumer.lease, "holder": consumer.holder}
+        old, holdings.store = holdings.store, open_store(channel, **about)
         if old is not None:
             old.client.connection_pool.disconnect(inuse_connections=False)
         # What the thread needs is made here: nothing of kombu runs in it.
         bound = min(2.0, consumer.lease.renew_every / 2)
-        store = open_store(channel, timeout_seconds=bound)
+        store = open_store(channel, **about, timeout_seconds=bound)
         consumer.keeper.use(lambda: store)
         consumer.keeper.start()
 
@@ -82,6 +89,7 @@ class LeaseUpkeep(bootsteps.StartStopStep):
         self._entries = [
             repeat(BEAT_EVERY_SECONDS, self._beat, (consumer,)),
             repeat(PLAIN_SWEEP_EVERY_SECONDS, _sweep_plain_keys, (consumer,)),
+            repeat(AUDIT_EVERY_SECONDS, _audit, (consumer,)),
         ]
 
     def stop(self, consumer: Any) -> None:
@@ -97,6 +105,7 @@ class LeaseUpkeep(bootsteps.StartStopStep):
             consumer.keeper.beat()
             consumer.holdings.send_unsent()
             self._reader.read(consumer)
+            start_postponed(consumer)
         # The outermost loop of a duty: a failure is logged, the next turn tries again.
         except Exception:
             logger.exception("the upkeep of leases failed; it is tried again in a second")
@@ -117,6 +126,27 @@ def _sweep_plain_keys(consumer: Any) -> None:
     # A broken connection shows itself to the consumer's loop.
     except Exception as exc:
         logger.debug("the keys of plain workers could not be looked at: %r", exc)
+
+
+def _audit(consumer: Any) -> None:
+    """What no sweep could see is found and covered again, by one worker a minute."""
+    holdings: Holdings = consumer.holdings
+    if holdings.store is None or holdings.channel is None:
+        return
+    try:
+        found = audit_in_turn(
+            holdings.store, plain_keys_of(holdings.channel), every_seconds=AUDIT_EVERY_SECONDS
+        )
+    # A broken connection shows itself to the consumer's loop.
+    except Exception as exc:
+        logger.debug("messages without a lease could not be looked for: %r", exc)
+        return
+    if found:
+        logger.error(
+            "%d message(s) had no lease and would never have come back; they have one now: %s",
+            len(found),
+            ", ".join(found[:10]),
+        )
 
 
 class NewsReader:
@@ -147,11 +177,13 @@ class NewsReader:
         task_id = _task_id(news)
         about = {"task_id": task_id, "delivery_tag": news.tag}
         if news.of is NewsOf.LOST:
-            logger.error("the lease of task %s was lost: others may run it as well", task_id, extra=about)
+            self._lost(consumer, news, task_id)
         elif news.of is NewsOf.LATE:
             logger.warning(
                 "task %s ended here after its lease was lost; it may have run twice", task_id, extra=about
             )
+            if news.message is not None:
+                twins_for(consumer.app).on_late_ack(news.message)
         elif news.of is NewsOf.HELD_AGAIN:
             logger.warning(
                 "Redis had lost task %s, which is held here; it is leased anew", task_id, extra=about
@@ -163,6 +195,18 @@ class NewsReader:
             )
         else:
             self._failure(news)
+
+    def _lost(self, consumer: Any, news: News, task_id: str) -> None:
+        about = {"task_id": task_id, "delivery_tag": news.tag}
+        request: Any = request_of(news.message) if news.message is not None else None
+        if request is not None and dropped(consumer.holdings, request):
+            logger.warning(
+                "the lease of task %s was lost before it began: it is left to others", task_id, extra=about
+            )
+            return
+        logger.error("the lease of task %s was lost: others may run it as well", task_id, extra=about)
+        if news.message is not None:
+            twins_for(consumer.app).on_lost(news.message)
 
     def _failure(self, news: News) -> None:
         now = time.monotonic()

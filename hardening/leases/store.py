@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from redis import Redis
+from redis import Redis, RedisError
 
 from . import scripts
 
@@ -16,6 +16,9 @@ __all__ = ["Entry", "Expired", "LeaseKeys", "LeaseStore", "Renewal", "entry_of",
 
 RETURNED_SECONDS = 86_400.0
 """How long it is remembered that a message was given to others: longer than a process may be paused."""
+
+LONGEST_PAUSE_SECONDS = 3.0
+"""Between two sweeps, of which each worker does one a second. In a longer one nobody could renew."""
 
 _AT_ONCE = 500
 _SCAN = 1000
@@ -28,6 +31,7 @@ class LeaseKeys:
     index: str
     messages: str
     returned: str
+    sweeps: str
 
     @classmethod
     def beside(cls, *, index: str, messages: str, prefix: str = "") -> LeaseKeys:
@@ -36,6 +40,7 @@ class LeaseKeys:
             index=f"{prefix}{index}.leased",
             messages=f"{prefix}{messages}.leased",
             returned=f"{prefix}{messages}.returned",
+            sweeps=f"{prefix}{messages}.sweeps",
         )
 
 
@@ -65,12 +70,18 @@ class Renewal:
 
 
 class LeaseStore:
-    """The calls. Each raises redis-py's errors; safe wherever `client` is."""
+    """The calls. Each raises one of `errors`; safe wherever `client` is."""
 
-    def __init__(self, client: Redis, keys: LeaseKeys, *, seconds: float, holder: str) -> None:
+    errors = (RedisError, OSError)
+
+    def __init__(
+        self, client: Redis, keys: LeaseKeys, *, seconds: float, holder: str, quiet_seconds: float = 0.0
+    ) -> None:
+        """`seconds` is the lease; `quiet_seconds` the time in which every living worker renews again."""
         self.client = client
         self.keys = keys
         self._seconds = seconds
+        self._quiet_seconds = quiet_seconds
         self._holder = holder
         self._hold = client.register_script(scripts.HOLD)
         self._renew = client.register_script(scripts.RENEW)
@@ -103,40 +114,35 @@ class LeaseStore:
         return int(self._settle(keys=[*self._pair, self.keys.returned], args=[tag])) >= 0
 
     def give_back(self, tag: str, *, list_key: str, message: bytes, last: bool = False) -> bool:
-        """Put a held message back, to be taken next, or `last`. False: it was gone."""
-        args: list[Any] = [tag, message, "LPUSH" if last else "RPUSH"]
-        return bool(self._give_back(keys=[*self._pair, list_key], args=args))
+        """Put a held message back, to be taken next, or `last`. False: it went back before."""
+        args: list[Any] = [tag, message, RETURNED_SECONDS, "LPUSH" if last else "RPUSH"]
+        return bool(self._give_back(keys=[*self._pair, self.keys.returned, list_key], args=args))
 
     def expired(self, most: int) -> list[Expired]:
         """Messages whose lease ran out, those first that ran out first."""
-        found = self._expired(keys=self._pair, args=[most])
+        args = [most, LONGEST_PAUSE_SECONDS, self._quiet_seconds, self._seconds]
+        found = self._expired(keys=[*self._pair, self.keys.sweeps], args=args)
         return [Expired(_text(tag), unpack(entry)) for tag, entry in found]
 
     def restore(self, tag: str, *, list_key: str, message: bytes) -> bool:
         """Give an expired message to others. False: it was renewed or restored meanwhile."""
-        keys = [*self._pair, self.keys.returned, list_key]
-        return bool(self._restore(keys=keys, args=[tag, message, RETURNED_SECONDS]))
-
-    def orphans(self) -> Iterator[str]:
-        """Tags of messages that no lease covers, so that no sweep would find them."""
-        yield from orphans_of(self.client, index=self.keys.index, messages=self.keys.messages)
+        keys = [*self._pair, self.keys.returned, list_key, self.keys.sweeps]
+        args: list[Any] = [tag, message, RETURNED_SECONDS, LONGEST_PAUSE_SECONDS]
+        return bool(self._restore(keys=keys, args=args))
 
     def adopt(self, tag: str) -> bool:
         """Cover such a message with a lease: it is restored when nobody renews it."""
         return bool(self._adopt(keys=self._pair, args=[tag, self._seconds]))
 
-
-def orphans_of(client: Redis, *, index: str, messages: str) -> Iterator[str]:
-    """The fields of a hash of messages that its index lacks."""
-    cursor: Any = 0
-    while True:
-        cursor, page = client.hscan(messages, cursor=cursor, count=_SCAN)
-        tags: list[Any] = list(page)
-        if tags:
-            scores: Any = client.zmscore(index, tags)
-            yield from (_text(tag) for tag, score in zip(tags, scores, strict=True) if score is None)
-        if not cursor:
-            return
+    def held(self) -> Iterator[tuple[str, float, Entry]]:
+        """Tag, seconds until its lease ends, and entry of each message that anybody holds."""
+        seconds, micros = self.client.time()
+        scored: Any = self.client.zscan_iter(self.keys.index, count=_SCAN)
+        for tag, until in scored:
+            packed: Any = self.client.hget(self.keys.messages, tag)
+            entry = entry_of(packed)
+            if entry is not None:
+                yield _text(tag), until - seconds - micros / 1e6, entry
 
 
 def pack(list_key: str, holder: str, message: bytes) -> bytes:

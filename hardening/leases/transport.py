@@ -37,7 +37,7 @@ from .holdings import Holdings
 from .store import LeaseKeys, LeaseStore
 from .terms import Lease
 
-__all__ = ["lease_connection", "open_store"]
+__all__ = ["LeasedPoller", "keys_of", "lease_connection", "open_store", "plain_keys_of"]
 
 logger = logging.getLogger("hardening")
 
@@ -51,26 +51,38 @@ _LOOK_EVERY_SECONDS = 1.0
 _WAIT_SECONDS = 10
 _ANSWER_WITHIN_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
+_REPEAT_SECONDS = 30.0
+_RENEWED_WITHIN_SECONDS = 2.0
+_SOCKET_TIMEOUT_SECONDS = 20.0
 _CLOSE_WITHIN_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
 
 
 def lease_connection(connection: Any, holdings: Holdings, lease: Lease, holder: str) -> Any:
     """Let a kombu connection to Redis open its transport as one with leases."""
+    # kombu waits for ever for a Redis that is silent. Longer than a bell waits.
+    options = connection.transport_options or {}
+    connection.transport_options = {"socket_timeout": _SOCKET_TIMEOUT_SECONDS, **options}
     own = connection.get_transport_cls
     # An attribute of the connection: it stays when kombu switches to another URL of a list.
     connection.get_transport_cls = lambda: _leased_class(own(), holdings, lease, holder)
     return connection
 
 
-def open_store(channel: Any, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> LeaseStore:
+def open_store(
+    channel: Any, *, lease: Lease, holder: str, timeout_seconds: float = _TIMEOUT_SECONDS
+) -> LeaseStore:
     """A store on the Redis of a channel, with connections of its own that wait no longer than that."""
     pool = channel._get_pool()
     for name in ("socket_timeout", "socket_connect_timeout"):
         given = pool.connection_kwargs.get(name)
         pool.connection_kwargs[name] = min(given or timeout_seconds, timeout_seconds)
     return LeaseStore(
-        Redis(connection_pool=pool), keys_of(channel), seconds=channel.lease.seconds, holder=channel.holder
+        Redis(connection_pool=pool),
+        keys_of(channel),
+        seconds=lease.seconds,
+        holder=holder,
+        quiet_seconds=lease.renew_every + _RENEWED_WITHIN_SECONDS,
     )
 
 
@@ -79,6 +91,12 @@ def keys_of(channel: Any) -> LeaseKeys:
     return LeaseKeys.beside(
         index=channel.unacked_index_key, messages=channel.unacked_key, prefix=channel.global_keyprefix
     )
+
+
+def plain_keys_of(channel: Any) -> tuple[str, str]:
+    """The index and the messages of plain workers."""
+    prefix = channel.global_keyprefix
+    return f"{prefix}{channel.unacked_index_key}", f"{prefix}{channel.unacked_key}"
 
 
 def _leased_class(stock: Any, holdings: Holdings, lease: Lease, holder: str) -> Any:
@@ -170,7 +188,7 @@ class LeasedChannel:
         self._taking: tuple[str, dict[str, str], float] | None = None
         self._script_known = False
         self._dry = False
-        self._look_at = 0.0
+        self._look_at = self._say_full_at = 0.0
         super().__init__(*args, **kwargs)
         self.handlers[_TAKE] = self._taken
         self.clock: Callable[[], float] = time.monotonic
@@ -178,7 +196,7 @@ class LeasedChannel:
     def look(self: Any, poller: Any) -> None:
         """Ask for the next message, or see to it that the bells are on."""
         now = self.clock()
-        self.holdings.channel = self
+        self._takes_over()
         if self._taking is not None:
             if now - self._taking[2] > _ANSWER_WITHIN_SECONDS:
                 self.client.connection.disconnect()
@@ -190,6 +208,10 @@ class LeasedChannel:
             self._script_known = False
         lists = self._lists()
         self._send_take(lists, now)
+
+    def _takes_over(self: Any) -> None:
+        if not self.no_ack_consumers:
+            self.holdings.channel = self
 
     def _lists(self: Any) -> dict[str, str]:
         """The lists in the order in which they are asked, with the names of their queues."""
@@ -225,7 +247,9 @@ class LeasedChannel:
         except OutOfMemoryError as exc:
             # It was refused before it changed anything.
             self._rest(_PAUSE_SECONDS)
-            logger.error("Redis is full: no message can be taken, and none is lost (%s)", exc)
+            if self.clock() >= self._say_full_at:
+                self._say_full_at = self.clock() + _REPEAT_SECONDS
+                logger.error("Redis is full: no message can be taken, and none is lost (%s)", exc)
             return False
         finally:
             self._flush_brpop_reauth()
@@ -240,15 +264,15 @@ class LeasedChannel:
         tag, lists, _ = taking
         list_key = bytes_to_str(answer[0])
         self._watch(list_key)
-        return bool(self._deliver_leased(tag, list_key, lists[list_key], answer[1]))
+        return bool(self._deliver_leased(tag, list_key, lists[list_key], answer[1], taking[2]))
 
     def _rest(self: Any, seconds: float) -> None:
         self._dry = True
         self._look_at = self.clock() + seconds
 
-    def _deliver_leased(self: Any, tag: str, list_key: str, queue: str, item: bytes) -> bool:
+    def _deliver_leased(self: Any, tag: str, list_key: str, queue: str, item: bytes, since: float) -> bool:
         holdings: Holdings = self.holdings
-        holdings.enter(tag, list_key=list_key, message=item)
+        holdings.enter(tag, list_key=list_key, message=item, since=since)
         try:
             payload = loads(bytes_to_str(item))
             properties = payload["properties"]
@@ -259,8 +283,17 @@ class LeasedChannel:
             self._set_aside(tag, list_key, item, exc)
             return False
         self._queue_cycle.rotate(queue)
+        if queue not in self._active_queues:
+            holdings.give_back(tag, untouched=True)  # The consumer was cancelled meanwhile.
+            return False
+        if self._needs_no_ack(queue):
+            holdings.settle(tag)
         self.connection._deliver(payload, queue)
         return True
+
+    def _needs_no_ack(self: Any, queue: str) -> bool:
+        """Whether nobody will acknowledge what comes from a queue: replies to Celery's own questions."""
+        return any(self._tag_to_queue.get(tag) == queue for tag in self.no_ack_consumers or ())
 
     def _brpop_read(self: Any, **options: Any) -> bool:
         """kombu's way, without the script: the message is leased after it was popped."""
@@ -274,13 +307,15 @@ class LeasedChannel:
                 raise Empty
             name = bytes_to_str(answer[0])
             tag, list_key = uuid4().hex, f"{self.global_keyprefix}{name}"
-            self.holdings.channel = self
+            self._takes_over()
+            since = self.clock()
             try:
                 self.holdings.store.hold(tag, list_key=list_key, message=answer[1])
             except RedisError as exc:
                 # The keeper finds that Redis does not know it, and tries again.
                 logger.error("a message was taken and could not be leased yet: %s", exc)
-            return bool(self._deliver_leased(tag, list_key, name.rsplit(self.sep, 1)[0], answer[1]))
+            queue = name.rsplit(self.sep, 1)[0]
+            return bool(self._deliver_leased(tag, list_key, queue, answer[1], since))
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
@@ -387,7 +422,7 @@ class LeasedChannel:
             self.holdings.give_back(taking[0])
 
 
-class _LeasedPoller(kombu_redis.MultiChannelPoller):
+class LeasedPoller(kombu_redis.MultiChannelPoller):
     """kombu's poller, for channels that look instead of popping."""
 
     def _register_BRPOP(self: Any, channel: Any) -> None:  # noqa: N802 - kombu's name
@@ -410,4 +445,4 @@ class _LeasedPoller(kombu_redis.MultiChannelPoller):
 class _LeasedTransport:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.cycle = _LeasedPoller()
+        self.cycle = LeasedPoller()

@@ -138,7 +138,8 @@ class Mirror:
         if self._clock() >= self._said_at + _SAY_EVERY_SECONDS:
             self._said_at = self._clock()
             logger.error(
-                "what is revoked cannot be read or kept now; this worker knows what it heard, and tries again: %s",
+                "what is revoked cannot be read or kept now; this worker knows what it heard and tries "
+                "again: %s",
                 why,
             )
 

@@ -78,7 +78,7 @@ class Revoke:
             return None
         if not isinstance(parts, list) or not 1 <= len(parts) <= 2 or not _is_plain(parts[0]):
             return None
-        return cls(*parts)
+        return cls(*parts) if len(parts) == 1 or isinstance(parts[1], str) else None
 
 
 def revokes_of(command: str, arguments: Mapping[str, Any]) -> tuple[Revoke, ...]:

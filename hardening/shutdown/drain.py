@@ -48,7 +48,11 @@ STUCK_AFTER_SECONDS = 3.0
 """So long after it was cut, a task that still runs is left behind."""
 
 QUIET_TURNS = 2
-"""Turns without anything to do before Celery stops: what ended last is acknowledged in the loop's next one."""
+"""Turns without anything to do before Celery stops."""
+
+SETTLED_WITHIN_SECONDS = 2.0
+"""How long Celery then waits for what has ended to be acknowledged, by its thread or in the loop's next turn.
+What never is, because its letter is held, goes back when the channel closes."""
 
 SOURCES: list[Callable[[], Iterable[Any]]] = []
 """Whoever keeps messages that have not begun, and are no requests of Celery's. Each call hands over what it
@@ -96,6 +100,8 @@ class Drain:
         self._told = _Told()
         self._cut_since: float | None = None
         self._quiet = 0
+        self._quiet_since: float | None = None
+        self._begun: dict[int, Any] = {}
         self._turn = Lock()
 
     def ask(self, *, exitcode: int, grace: float | None) -> bool:
@@ -139,7 +145,7 @@ class Drain:
         """It has none any more, or Celery stops."""
         self.consumer = None
         if self.asked and not self.finished:
-            state.should_stop = self.exitcode
+            _stop_celery(self.exitcode)
 
     def turn(self) -> None:
         """Do what can be done now. From the loop's timer, or a greenlet."""
@@ -160,11 +166,21 @@ class Drain:
         if running and self.deadline is not None and self._clock() >= self.deadline:
             running = self._cut(running)
         if running or self._going_back:
-            self._quiet = 0
+            self._quiet, self._quiet_since = 0, None
             return
         self._quiet += 1
-        if self._quiet >= QUIET_TURNS:
+        if self._quiet_since is None:
+            self._quiet_since = self._clock()
+        late = self._clock() - self._quiet_since >= SETTLED_WITHIN_SECONDS
+        if self._quiet >= QUIET_TURNS and (late or not self._unsettled()):
             self._finish()
+
+    def _unsettled(self) -> bool:
+        """Whether the broker has not been told of something that has ended."""
+        for key, request in list(self._begun.items()):
+            if request.message.acknowledged:
+                del self._begun[key]
+        return bool(self._begun)
 
     def _sort(self) -> list[Any]:
         """Take what has not begun; return what runs."""
@@ -174,6 +190,8 @@ class Drain:
         for request in list(OPEN):
             if request.is_given_back or request.is_abandoned:
                 continue
+            if request.has_begun and not request.message.acknowledged:
+                self._begun[id(request)] = request  # Celery forgets it before its acknowledgement is sent.
             if self._runs(request):
                 running.append(request)
             elif not request.has_begun and not request.acknowledged and request.claim_for_return():
@@ -195,11 +213,13 @@ class Drain:
         until = self._clock() + SLICE_SECONDS
         while self._going_back and self._clock() < until:
             one = self._going_back.pop()
-            one.acknowledged = True  # Whatever its task still does here, it does not acknowledge.
             if not isinstance(one, _Stray):
+                one.let_go()
                 state.task_ready(one)
+            one.acknowledged = True  # Whatever its task still does here, it does not acknowledge.
             told = self._told
-            if self.consumer is None or not gave_back(one.message):
+            untouched = not (one.was_cut or getattr(one, "has_begun", False))
+            if self.consumer is None or not gave_back(one.message, untouched=untouched):
                 told.kept.append(one.id)
             else:
                 (told.cut if one.was_cut else told.unstarted).append(one.id)
@@ -233,7 +253,7 @@ class Drain:
         """
         from .request import OPEN
 
-        state.should_stop = self.exitcode
+        _stop_celery(self.exitcode)
         running = [request for request in list(OPEN) if request in state.active_requests]
         for request in running:
             self.hands.cut(request)
@@ -246,7 +266,11 @@ class Drain:
     def _finish(self) -> None:
         self._tell()
         self.finished = True
-        state.should_stop = self.exitcode
+        hub = getattr(self.consumer, "hub", None)
+        if hub is None:
+            _stop_celery(self.exitcode)
+        else:  # Among the acknowledgements that wait in the loop: it runs all of them before it looks.
+            hub.call_soon(_stop_celery, self.exitcode)
 
     def _tell(self) -> None:
         told, self._told = self._told, _Told()
@@ -265,6 +289,11 @@ class Drain:
                     ", ".join(ids),
                     extra={"task_ids": list(ids)},
                 )
+
+
+def _stop_celery(exitcode: int) -> None:
+    flags: Any = state
+    flags.should_stop = exitcode
 
 
 _current: Drain | None = None

@@ -21,7 +21,7 @@ class Shutdown:
     """`HARDENING["SHUTDOWN"]`, read."""
 
     grace: float | None = None
-    """Seconds that running tasks have to finish after SIGTERM; what runs then is given back. None: no limit."""
+    """Seconds that running tasks have after SIGTERM; what runs then is given back. None: no limit."""
 
 
 def shutdown_of(raw: Mapping[str, Any]) -> tuple[Shutdown, list[Finding]]:

@@ -19,21 +19,25 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import celery.apps.worker
 from billiard.common import REMAP_SIGTERM
 from celery import signals
-from celery.apps.worker import safe_say
 from celery.platforms import EX_FAILURE, EX_OK
 from celery.worker import state
 
 from .drain import Drain
 from .pools import pool_name
-from .watchdog import original, watch
+from .watchdog import watch
 
 __all__ = ["lead_to"]
 
 logger = logging.getLogger("hardening")
 
 GREEN_TURN_SECONDS = 0.1
+
+# Without types in its stubs.
+_say_safely: Any = getattr(celery.apps.worker, "safe_say")  # noqa: B009
+_flags: Any = state
 
 _WARM, _COLD = "worker_Warm", "worker_Cold"
 """How Celery calls its handlers."""
@@ -80,10 +84,10 @@ def _warm(
         if drain.overdue:
             drain.wake()
             return
-        before = state.should_stop
+        before = _flags.should_stop
         celerys(number, frame)
         if drain.ask(exitcode=exitcode, grace=grace):
-            state.should_stop = before
+            _flags.should_stop = before
         watched.ensure()
 
     handler.__name__ = _WARM
@@ -137,7 +141,7 @@ class _Green:
     def _quit(self, number: int, frame: Any) -> None:
         self._cold += 1
         if self._cold > 2:  # Whoever asks three times does not want to wait for anything.
-            original("os", "_exit")(EX_FAILURE)
+            os._exit(EX_FAILURE)
         soft = float(self._drain.worker.app.conf.worker_soft_shutdown_timeout or 0)
         self._stop(number, "Cold", EX_FAILURE, soft if self._cold == 1 else 0.0)
 
@@ -147,7 +151,7 @@ class _Green:
         _say(f"worker: {how} shutdown (MainProcess)")
         self._announcements.append({"sig": signal.Signals(number).name, "how": how, "exitcode": exitcode})
         if not self._drain.ask(exitcode=exitcode, grace=grace):
-            state.should_stop = exitcode
+            _flags.should_stop = exitcode
         self._watched.ensure()
         self._bell.send()
 
@@ -172,7 +176,7 @@ class _Green:
 
 
 def _say(text: str) -> None:
-    safe_say(text, sys.__stdout__)
+    _say_safely(text, sys.__stdout__)
 
 
 def _nothing() -> None:

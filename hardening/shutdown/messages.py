@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kombu.transport import virtual
@@ -29,15 +30,18 @@ def stop_fetching(consumer: Any, refuse: Callable[[Any], None]) -> None:
     tasks._active_tags.clear()  # Celery cancels again when it ends.
 
 
-def gave_back(message: Any) -> bool:
+def gave_back(message: Any, *, untouched: bool = False) -> bool:
     """Give a message back to the broker, next to be delivered where it can be. False: the broker is not to
     be reached, or refuses; it gives the message to others by itself when this worker is gone."""
     if message.acknowledged:
         return True
     try:
-        deliveries = getattr(message.channel, "qos", None)
-        if _is_stock_redis(deliveries):
-            _to_the_front(message, deliveries)
+        deliveries: Any = getattr(message.channel, "qos", None)
+        holdings = getattr(message.channel, "holdings", None)
+        if holdings is not None:
+            _to_the_front(message, deliveries, partial(holdings.give_back, untouched=untouched))
+        elif _is_stock_redis(deliveries):
+            _to_the_front(message, deliveries, deliveries.restore_by_tag)
         else:
             message.reject(requeue=True)
     # Redis may refuse what is given back, as any write, in every way that it has.
@@ -52,9 +56,9 @@ def _is_stock_redis(deliveries: Any) -> bool:
     return (kind.__module__, kind.__qualname__) == ("kombu.transport.redis", "QoS")
 
 
-def _to_the_front(message: Any, deliveries: Any) -> None:
+def _to_the_front(message: Any, deliveries: Any, give_back: Callable[[str], Any]) -> None:
     """kombu's own `reject` puts a message behind all that wait."""
     tag = message.delivery_tag
-    deliveries.restore_by_tag(tag)
+    give_back(tag)
     virtual.QoS.ack(deliveries, tag)  # It holds no prefetch credit any more, and is not restored again.
     message._state = "REQUEUED"

@@ -16,6 +16,8 @@ from celery.exceptions import WorkerLostError
 from celery.worker.request import Request
 from celery.worker.state import task_ready
 
+from hardening.trace import error_of
+
 from .drain import current_drain
 
 __all__ = ["OPEN", "DrainableRequest"]
@@ -61,13 +63,13 @@ class DrainableRequest(Request):
 
     def claim_for_return(self) -> bool:
         """Whether it is ours now to give back. True once at most."""
-        return "_returns" not in vars(self) and self._claim(_GIVEN_BACK) and self._first_claim()
+        return self._claim(_GIVEN_BACK) and self._is_first_claim()
 
     def _claim(self, fate: str) -> bool:
         found: str = vars(self).setdefault("_fate", fate)
         return found == fate
 
-    def _first_claim(self) -> bool:
+    def _is_first_claim(self) -> bool:
         mine = object()
         return vars(self).setdefault("_returns", mine) is mine
 
@@ -84,9 +86,14 @@ class DrainableRequest(Request):
             raise _refusal()
         super().on_accepted(pid, time_accepted)
 
-    def is_lost_to_the_cut(self: Any, exc: BaseException) -> bool:
-        """Whether an error only says that its child was killed at the end of the grace period."""
-        return self.was_cut and isinstance(exc, (Terminated, WorkerLostError, SystemExit))
+    def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        """The task failed, or its child was killed at the end of the grace period."""
+        if self.was_cut and isinstance(error_of(exc_info), (Terminated, WorkerLostError, SystemExit)):
+            return self.end_cut()
+        return super().on_failure(exc_info, send_failed_event, return_ok)
+
+    def let_go(self) -> None:
+        """Its message is about to go back unfinished."""
 
     def end_cut(self: Any) -> None:
         """Its task was ended: no failure, no retry, no letter. The message goes back."""

@@ -10,15 +10,17 @@ acknowledged that did not end, and the broker gives the rest to others.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hardening.leases.native import sleep, start_thread
 
 if TYPE_CHECKING:
     from .drain import Drain
 
-__all__ = ["original", "watch"]
+__all__ = ["watch"]
 
 STALE_AFTER_SECONDS = 2.0
 """Without a turn of the drain for so long, its loop is held up."""
@@ -29,21 +31,13 @@ FIRM_AFTER_SECONDS = 6.0
 _LOOK_EVERY_SECONDS = 0.2
 
 
-def original(module: str, name: str) -> Any:
-    """A function of the standard library, as it is without gevent."""
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None:
-        return monkey.get_original(module, name)
-    return getattr(sys.modules.get(module) or __import__(module), name)
-
-
 def watch(drain: Drain, wake: Callable[[], None]) -> None:
     """Watch over a drain until it has finished. Without `threading`: that waits for the new thread, which a
     signal handler must not."""
-    original("_thread", "start_new_thread")(_watch, (drain, wake, original("time", "sleep")))
+    start_thread(lambda: _watch(drain, wake))
 
 
-def _watch(drain: Drain, wake: Callable[[], None], sleep: Callable[[float], None]) -> None:
+def _watch(drain: Drain, wake: Callable[[], None]) -> None:
     while not drain.finished:
         now = time.monotonic()
         stale = now - drain.last_turn
@@ -59,9 +53,7 @@ def _watch(drain: Drain, wake: Callable[[], None], sleep: Callable[[float], None
 
 def _end(drain: Drain) -> None:
     text = "celery-hardening: the worker's loop is held up after its grace period; the process ends\n"
-    try:
+    with suppress(OSError):
         os.write(2, text.encode())  # Not through logging, whose locks the main thread may hold.
-    except OSError:
-        pass
     drain.hands.kill()
     os._exit(drain.exitcode)

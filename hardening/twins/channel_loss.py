@@ -18,7 +18,7 @@ from .accepting import take_in_accepted
 from .here import unfinished
 from .watch import twins_for
 
-__all__ = ["connection_lost"]
+__all__ = ["connection_lost", "marks_kept_while_connecting"]
 
 logger = logging.getLogger("hardening")
 
@@ -38,7 +38,8 @@ def connection_lost(consumer: Any) -> None:
             request.twin = twins.begin(request)
     for request in running:
         twins.watch(request)
-    limit = getattr(consumer.qos, "value", 0) or _MOST_RECORDED
+    # Celery asks for fewer after a lost connection.
+    limit = max(getattr(consumer.qos, "value", 0), consumer.max_prefetch_count)
     twins.remember(twins.successes.since(LATELY_SECONDS, most=min(limit, _MOST_RECORDED)))
     if running:
         logger.warning(
@@ -46,6 +47,26 @@ def connection_lost(consumer: Any) -> None:
             "come back to this worker",
             len(running),
         )
+
+
+def marks_kept_while_connecting(connection: Any, app: Any) -> Any:
+    """The connection, renewing the marks of this worker while it is tried.
+
+    On prefork the main loop, whose timer does it otherwise, waits for the broker meanwhile.
+    """
+    ensure = connection.ensure_connection
+    twins = twins_for(app)
+
+    def ensure_connection(*args: Any, callback: Any = None, **options: Any) -> Any:
+        def each_second() -> None:
+            if callback is not None:
+                callback()
+            twins.renew_when_due()
+
+        return ensure(*args, callback=each_second, **options)
+
+    connection.ensure_connection = ensure_connection
+    return connection
 
 
 def _are_cancelled(app: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ DUPLICATES_KEY = "twins:duplicates"
 MOST_TASKS = 90
 OTHERS = "(other tasks)"
 _KEPT_SECONDS = 30 * 24 * 3600.0
-_LONGEST_NAME = 100  # Ninety of them fit into a document, whatever their letters.
+_LONGEST_NAME = 600
+"""In bytes, as JSON has it: so many tasks fit into a document."""
 
 RAN_AGAIN = "ran_again"
 NOT_RUN = "not_run"
@@ -42,11 +44,11 @@ class Tally:
 
     def ran_again(self, task: str) -> None:
         """A task succeeded although a success of the same work was recorded."""
-        self._counted[task[:_LONGEST_NAME], RAN_AGAIN] += 1
+        self._counted[_short(task), RAN_AGAIN] += 1
 
     def not_run(self, task: str) -> None:
         """A copy was acknowledged, for its work had succeeded."""
-        self._counted[task[:_LONGEST_NAME], NOT_RUN] += 1
+        self._counted[_short(task), NOT_RUN] += 1
 
     def write(self, store: StateStore) -> None:
         """Add it to the figure of all workers."""
@@ -78,6 +80,10 @@ def duplicates_of(store: StateStore) -> list[Duplicates]:
         for name, row in _tasks(store.read(DUPLICATES_KEY).value).items()
     ]
     return sorted(found, key=lambda each: -each.last_at)
+
+
+def _short(task: str) -> str:
+    return task if len(json.dumps(task)) <= _LONGEST_NAME else task[: _LONGEST_NAME // 12 - 1]
 
 
 def _tasks(document: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -35,6 +35,10 @@ class _Held:
     qos: Any
     """The prefetch count that a credit was added to; each connection has its own. None: no credit."""
 
+    told: bool = False
+    asked: bool = False
+    """Whether it goes through reception just now."""
+
 
 class HeldBack:
     """The held copies of one worker. Used from its main loop."""
@@ -47,14 +51,22 @@ class HeldBack:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, arrival: Any) -> bool:
-        """Hold a message back, or hold it on. Whether it is held for the first time."""
-        due = self._clock() + ASKED_EVERY_SECONDS
+    def has(self, message: Any) -> bool:
+        """Whether it is held back."""
+        return id(message) in self._held
+
+    def hold(self, arrival: Any, *, seconds: float | None = None) -> bool:
+        """Hold a message back, or hold it on. Whether nobody has been told yet of its being held.
+
+        With `seconds` it is asked so soon, and nobody needs to be told.
+        """
+        due = self._clock() + (ASKED_EVERY_SECONDS if seconds is None else seconds)
         known = self._held.get(id(arrival.message))
         if known is not None:
-            known.due = due
-            return False
-        held = self._held[id(arrival.message)] = _Held(arrival, due, None)
+            known.due, known.asked = due, False
+            first, known.told = not known.told, True
+            return first
+        held = self._held[id(arrival.message)] = _Held(arrival, due, None, told=seconds is None)
         self._credit(held)
         return True
 
@@ -83,7 +95,7 @@ class HeldBack:
             self.let_go(message)
             return
         self._credit(held)
-        before = held.due = self._clock() + ASKED_EVERY_SECONDS
+        held.due, held.asked = self._clock() + ASKED_EVERY_SECONDS, True
         try:
             held.arrival.proceed()
         # As Celery does where it receives a message.
@@ -91,7 +103,7 @@ class HeldBack:
             consumer.on_invalid_task(None, message, exc)
         except DecodeError as exc:
             consumer.on_decode_error(message, exc)
-        if held.due == before:  # Nobody held it on.
+        if held.asked:  # Nobody held it on.
             self.let_go(message)
 
     def _credit(self, held: _Held) -> None:

@@ -52,11 +52,17 @@ def request_of(message: Any) -> Any | None:
     return None
 
 
-def copy_of(work: Work, message: Any) -> Any | None:
-    """An unfinished request of the same work that has another message."""
+def copy_of(work: Work, message: Any, consumer: Any) -> Any | None:
+    """An unfinished request of the same work that has another message.
+
+    One that does not run yet, and whose message is with others, never will: Celery drops it with its
+    connection, and Celery 5.6 lists it all the same.
+    """
     for request in unfinished():
         other = request.id == work.task_id and request.message is not message
-        if other and Work.of(request.message).digest == work.digest:
+        if not other or Work.of(request.message).digest != work.digest:
+            continue
+        if request.time_start or is_ours(request.message, consumer):
             return request
     return None
 
@@ -71,16 +77,21 @@ def succeeded(request: Any) -> bool:
     return bool(request.time_start and request.task.acks_late and not request.ended_otherwise)
 
 
-def is_severed(message: Any) -> bool:
-    """Whether its channel is gone, and the right to acknowledge it: the broker gives it to others.
+def dies_with_channel(message: Any) -> bool:
+    """Whether the broker gives it to others when its channel dies, as RabbitMQ does."""
+    return hasattr(message.channel, "is_open")
 
-    Of brokers that keep count of deliveries for a channel. The rest have tags that outlive channels.
-    """
+
+def is_severed(message: Any) -> bool:
+    """Whether that has happened: nobody takes its acknowledgement any more."""
     return not getattr(message.channel, "is_open", True)
 
 
 def is_ours(message: Any, consumer: Any) -> bool:
     """Whether the broker still takes an acknowledgement of it from this worker."""
+    holdings = getattr(message.channel, "holdings", None)  # Of leases: they outlive channels.
+    if holdings is not None:
+        return bool(holdings.is_ours(message.delivery_tag))
     deliveries = getattr(message.channel, "qos", None)  # kombu's own, for brokers that do not count them.
     if deliveries is not None:
         try:

@@ -50,6 +50,9 @@ _MARK_KEPT_SECONDS = 7 * 24 * 3600.0
 
 _LEFT_ALONE_SECONDS = 5.0
 _LEFT_ALONE_LONGEST = 60.0
+_LONG_SECONDS = 1.0
+"""The main loop waits for the answers: a store that keeps it waiting so long is left alone as well."""
+
 _SAID_EVERY_SECONDS = 60.0
 
 
@@ -91,7 +94,10 @@ class Records:
         return self.ask(lambda store: update(store, key, change, ttl_seconds=SUCCESS_KEPT_SECONDS), None)
 
     def take_mark(self, work: Work) -> tuple[bool, str | None]:
-        """Whether this worker has the mark now; else the worker that has it, None where that is unknown."""
+        """Whether this worker has the mark now; else the worker that has it.
+
+        (False, None) where the store does not answer: this worker may have it or not.
+        """
         unknown: tuple[bool, str | None] = (False, None)
         return self.ask(lambda store: self._take(store, RUNNING_KEY + work.digest), unknown)
 
@@ -109,16 +115,17 @@ class Records:
             return True, None
         return False, "another worker that was faster"
 
-    def give_up_mark(self, work: Work) -> None:
-        """Remove this worker's mark. One that cannot be removed ends with the worker."""
+    def give_up_mark(self, work: Work) -> bool:
+        """Remove this worker's mark. Whether none is left."""
         key = RUNNING_KEY + work.digest
 
-        def remove(store: StateStore) -> None:
+        def remove(store: StateStore) -> bool:
             found = store.read(key)
-            if (found.value or {}).get("holder") == self.holder:
-                store.swap(key, version=found.version, value=None, ttl_seconds=1)
+            if (found.value or {}).get("holder") != self.holder:
+                return True
+            return store.swap(key, version=found.version, value=None, ttl_seconds=1)
 
-        self.ask(remove, None)
+        return self.ask(remove, False)
 
     def stay_alive(self) -> None:
         """Renew this worker's marks, all of them."""
@@ -143,13 +150,17 @@ class Records:
         """What the store says; `otherwise` where it does not answer."""
         if self.unreachable:
             return otherwise
+        asked_at = self._clock()
         try:
             if self._store is None:
                 self._store = chosen_store(self._app, load_settings()[0])
             answer = question(self._store)
         # Whatever the store raises: admit, and say so.
         except Exception as exc:
-            if isinstance(exc, (StoreUnavailable, BackendError)) and not isinstance(exc, StoreBusy):
+            waited = self._clock() - asked_at >= _LONG_SECONDS
+            if isinstance(exc, (StoreUnavailable, BackendError)) and (
+                waited or not isinstance(exc, StoreBusy)
+            ):
                 self._down_until = self._clock() + self._left_alone
                 self._left_alone = min(self._left_alone * 2, _LEFT_ALONE_LONGEST)
             self._say_down(exc)

@@ -28,6 +28,9 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from celery import Celery
 
+from hardening.conf import load_settings
+from hardening.leases.terms import Lease
+
 from . import here
 from .adoption import adopt, can_adopt
 from .figure import Tally
@@ -35,12 +38,14 @@ from .held import HeldBack
 from .records import Records
 from .work import TWIN_HEADER, Work
 
-__all__ = ["LEASE_SECONDS", "RENEWED_EVERY_SECONDS", "Twins", "Watched", "twins_for"]
+__all__ = ["Twins", "Watched", "twins_for"]
 
 logger = logging.getLogger("hardening")
 
-LEASE_SECONDS = 12.0
-RENEWED_EVERY_SECONDS = 4.0
+GRACE_SECONDS = 0.5
+"""How long RabbitMQ's redeliveries wait for the word of the worker that had them: it learns a moment later
+than the broker that its connection is lost."""
+
 _UNCLAIMED_SECONDS = 5.0
 
 
@@ -62,6 +67,9 @@ class Watched:
     since: float
     request: ReferenceType[Any] | None = None
     marked: bool = False
+    unsure: bool = False
+    """Whether it may be marked all the same: the store was asked and did not answer."""
+
     ended: bool = False
 
     def is_over(self, now: float) -> bool:
@@ -79,15 +87,19 @@ class Twins:
         self,
         app: Celery,
         *,
-        lease_seconds: float = LEASE_SECONDS,
+        lease: Lease | None = None,
         records: Records | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._records = records or Records(app, lease_seconds=lease_seconds)
+        lease = lease or load_settings()[0].lease_terms
+        self.renew_every = lease.renew_every
+        self._records = records or Records(app, lease_seconds=lease.seconds)
         self._records.worker = f"{socket.gethostname()}, process {getpid()}"
         self._clock = clock
         self._tally = Tally()
+        self._renewed_at = 0.0
         self._watched: dict[str, Watched] = {}
+        self._owed: dict[str, Work] = {}
         self.held = HeldBack()
         self.successes = here.Successes()
 
@@ -103,7 +115,7 @@ class Twins:
         work = Work.of(message)
         verdict, who = self._judge(work, message, arrival.consumer)
         if verdict is Verdict.HOLD:
-            if self.held.hold(arrival):
+            if self.held.hold(arrival, seconds=None if who else GRACE_SECONDS) and who:
                 _say(logging.INFO, work, arrival.task.name, "is held back, for it is run by", who)
             return True
         self.held.let_go(message)
@@ -121,25 +133,27 @@ class Twins:
         this = "this worker"
         if work in self.successes:
             return Verdict.DONE, this
-        copy = here.copy_of(work, message)
+        copy = here.copy_of(work, message, consumer)
         if copy is not None:
-            self.watch(copy)  # Whichever ends first, its success must be known.
-            if can_adopt(copy, work, message):
+            adopted = can_adopt(copy, work, message)
+            if adopted:  # Before anything is asked: on gevent the copy may end meanwhile.
                 adopt(copy, message, consumer)
-                copy.twin.message = message
-                return Verdict.ADOPTED, this
-            return Verdict.HOLD, this
+            self.watch(copy)  # Whichever ends first, its success must be known.
+            return Verdict.ADOPTED if adopted else Verdict.HOLD, this
+        came_back = here.dies_with_channel(message) and message.delivery_info.get("redelivered")
+        if came_back and not self.held.has(message):
+            return Verdict.HOLD, ""
         marked, other = self._records.take_mark(work)
         if other is not None:
             return Verdict.HOLD, other
         # Only now: a copy writes its success before it gives up its mark.
         success = self._records.success_of(work)
         if success is not None:
-            if marked:
-                self._records.give_up_mark(work)
+            self._give_up(work)
             self.successes.add(work)
             return Verdict.DONE, str(success.get("worker"))
-        self._watched[work.digest] = Watched(work, message, self._clock(), marked=marked)
+        self._owed.pop(work.digest, None)
+        self._enter(Watched(work, message, self._clock(), marked=marked, unsure=not marked))
         return Verdict.START, this
 
     # Requests
@@ -150,16 +164,25 @@ class Twins:
         watched = self._watched.get(work.digest)
         if watched is None or watched.message is not request.message:
             watched = Watched(work, request.message, self._clock())
-            self._watched.setdefault(work.digest, watched)
+            self._enter(watched)
         watched.request = ref(request)
         request.request_dict[TWIN_HEADER] = True
         return watched
 
+    def _enter(self, watched: Watched) -> None:
+        before = self._watched.get(watched.work.digest)
+        if before is not None:  # One mark for a work: it goes over.
+            watched.marked, watched.unsure = watched.marked or before.marked, watched.unsure or before.unsure
+            before.marked = before.unsure = False
+        self._watched[watched.work.digest] = watched
+
     def watch(self, request: Any) -> None:
         """A running request may have a twin from now on."""
-        if request.twin is None:
-            request.twin = self.begin(request)
-        self._mark(request.twin)
+        watched = request.twin
+        if watched is None:
+            watched = request.twin = self.begin(request)
+        watched.message = request.message
+        self._mark(watched)
 
     def end(self, request: Any) -> None:
         """The request is about to be acknowledged or rejected: its success is recorded before."""
@@ -167,7 +190,7 @@ class Twins:
         success = here.succeeded(request)
         if watched is None:
             # Where tags die with their channel, the acknowledgement may be lost on its way.
-            if success and hasattr(request.message.channel, "is_open"):
+            if success and here.dies_with_channel(request.message):
                 self.successes.add(Work.of(request.message))
             return
         request.twin = None
@@ -196,7 +219,9 @@ class Twins:
     def _mark(self, watched: Watched) -> None:
         if watched.marked or watched.ended:
             return
-        watched.marked, _ = self._records.take_mark(watched.work)
+        self._owed.pop(watched.work.digest, None)
+        watched.marked, other = self._records.take_mark(watched.work)
+        watched.unsure = watched.unsure or (not watched.marked and other is None)
         if watched.marked and watched.is_over(self._clock()):  # On gevent meanwhile.
             self._drop(watched)
 
@@ -204,9 +229,14 @@ class Twins:
         watched.ended = True
         if self._watched.get(watched.work.digest) is watched:
             del self._watched[watched.work.digest]
-        if watched.marked:
-            watched.marked = False
-            self._records.give_up_mark(watched.work)
+        if watched.marked or watched.unsure:
+            watched.marked = watched.unsure = False
+            self._give_up(watched.work)
+
+    def _give_up(self, work: Work) -> None:
+        """A mark that is left behind would hold copies back as long as this worker lives."""
+        if not self._records.give_up_mark(work):
+            self._owed[work.digest] = work
 
     # Leases
 
@@ -234,15 +264,23 @@ class Twins:
 
     def renew(self) -> None:
         """Keep the marks of what runs, give up those of what does not, try again what could not be had."""
-        now = self._clock()
+        now = self._renewed_at = self._clock()
         for watched in list(self._watched.values()):
             if watched.is_over(now):
                 self._drop(watched)
             else:
                 self._mark(watched)
+        for digest in list(self._owed):
+            if owed := self._owed.pop(digest, None):
+                self._give_up(owed)
         if any(watched.marked for watched in self._watched.values()):
             self._records.stay_alive()
         self._write_figure()
+
+    def renew_when_due(self) -> None:
+        """For one who has the main loop, and asks often."""
+        if self._watched and self._clock() - self._renewed_at >= self.renew_every:
+            self.renew()
 
     def remember(self, works: list[Work]) -> None:
         """Tell the others of successes of this worker whose acknowledgements may be lost."""

@@ -197,7 +197,19 @@ def test_status_as_json_is_one_object_with_everything(project) -> None:
     shown = json.loads(status("--json"))
 
     assert set(shown) == {
-        *("app", "mode", "broker", "sink", "settings", "tasks", "project_rules", "traffic", "findings")
+        *(
+            "app",
+            "mode",
+            "broker",
+            "sink",
+            "settings",
+            "tasks",
+            "project_rules",
+            "traffic",
+            "duplicates",
+            "revoked",
+            "findings",
+        )
     }
     assert shown["broker"] == "redis"
     tasks = {task["name"]: task for task in shown["tasks"]}

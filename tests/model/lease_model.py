@@ -3,24 +3,24 @@
 One or two messages, two workers, one Redis. Each move is as atomic as what it stands for: a script of
 Redis, or one step of a process between two of its calls. Between any two moves anybody may die.
 
-Where a move is found in the code (`leases` is `hardening/leases`, `twins` is `hardening/twins`):
+Where a move is found in the code, below `hardening/`; the scripts are in `leases/scripts.py`:
 
-| move                              | file                        | script      | what it stands for                  |
-|-----------------------------------|-----------------------------|-------------|-------------------------------------|
-| `publishes`                       | kombu's, unchanged          | LPUSH       | a producer's message is accepted    |
-| `takes`                           | leases/transport.py         | TAKE        | off the list and leased, in one     |
-| `pops`, `leases what it popped`   | leases/transport.py         | HOLD        | ATOMIC_TAKE off: two steps          |
-| `renews`                          | leases/keeper.py            | RENEW       | present, given to others, or gone   |
-| `holds again`                     | leases/holdings.py, renewed | HOLD        | what Redis lost, from memory        |
-| `sees that ... ran out`           | leases/keeper.py, _sweep    | EXPIRED     | a sweep, first half                 |
-| `gives ... to others`             | leases/keeper.py, _sweep    | RESTORE     | a sweep, second half                |
-| `marks`                           | twins                       | store, swap | a redelivered one may run here      |
-| `asks for the success of`         | twins                       | store, read | and whether it has run already      |
-| `starts`, `ends`                  | Celery                      |             | the body                            |
-| `records the success of`          | twins                       | store, swap | before the acknowledgement          |
-| `acknowledges`                    | leases/holdings.py, settle  | SETTLE      | 1 in time, -1 late, 0 gone          |
-| `gives back`                      | leases/holdings.py          | GIVE_BACK   | a clean shutdown                    |
-| `loses its connection`            | leases/holdings.py          |             | nothing goes back, nothing dropped  |
+| move                        | file                | script    | what it stands for               |
+|-----------------------------|---------------------|-----------|----------------------------------|
+| publishes                   | kombu's, unchanged  | LPUSH     | a producer's message is accepted |
+| takes                       | leases/transport.py | TAKE      | off the list and leased, in one  |
+| pops, leases what it popped | leases/transport.py | HOLD      | without ATOMIC_TAKE: two steps   |
+| renews                      | leases/keeper.py    | RENEW     | there, given to others, or gone  |
+| holds ... again             | leases/holdings.py  | HOLD      | what Redis lost, from memory     |
+| sees that ... ran out       | leases/keeper.py    | EXPIRED   | a sweep, first half              |
+| gives ... to others         | leases/keeper.py    | RESTORE   | a sweep, second half             |
+| marks                       | twins/records.py    | a swap    | a redelivered one may run here   |
+| asks for the success of     | twins/records.py    | a read    | or has run already               |
+| starts, ends                | Celery's            |           | the body                         |
+| records the success of      | twins/watch.py      | a swap    | before the acknowledgement       |
+| acknowledges                | leases/holdings.py  | SETTLE    | 1 in time, -1 late, 0 gone       |
+| gives back                  | leases/holdings.py  | GIVE_BACK | a clean shutdown                 |
+| loses its connection        | leases/consumer.py  |           | nothing goes back or is dropped  |
 
 Time is a tick, and a lease lasts LEASE ticks. Whoever lives, runs and reaches Redis renews within each
 tick; that is what "a lease holds three renewals" is for. Deadlines are Redis's own, so they pass while it
@@ -31,26 +31,24 @@ cut off from Redis for as long as it takes; its connection breaks; it is told to
 it starts anew with nothing; its leases vanish; the answer to a script is lost, although it was done.
 
 What the model leaves out: bodies that fail (their letter or their retry is durable before the
-acknowledgement, see `docs/explanation/retries.md`); a fail-over that takes Redis back to an earlier state;
-a death between `holds again` and the second look at the ledger, which needs lost data, an acknowledgement
-in that very moment and a death; the moment between the answer about a success and the start.
+acknowledgement, see `docs/explanation/retries.md`); of fail-overs, all but those that forget a take; a death
+between `holds again` and the second look at the ledger, which needs lost data, an acknowledgement in that
+very moment and a death; the moment between the answer about a success and the start.
 
-Each `Rule` can be left out. The model is then broken, and the checker shows how.
+Each of the `Rules` can be left out. The model is then broken, and the checker shows how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.model.checker import Move
 
 __all__ = ["INVARIANTS", "LEASE", "Rules", "State", "done", "mirrored", "moves_of", "show", "start_of"]
 
 LEASE = 2
-WORKERS = 2
-PREFETCH = 2
 NONE = -1
 
 
@@ -85,8 +83,11 @@ class Rules:
     marks_before_asking: bool = True
     """A redelivered message takes its running mark first, and asks for a success then."""
 
-    marks_name_the_delivery: bool = True
-    """A running mark is one delivery's, not one worker's."""
+    knows_its_own_copies: bool = True
+    """A worker that runs a message holds back a second delivery of it, although the mark is its own."""
+
+    marks_run_out: bool = True
+    """A mark that nobody renews ends, as a lease does."""
 
     waits_for_store: bool = True
     """A redelivered message is not started while Redis, which has marks and successes, is not reached."""
@@ -96,6 +97,9 @@ class Rules:
 
     gives_back_from_memory: bool = True
     """GIVE_BACK puts a message back that Redis has lost, and leaves a note that it did."""
+
+    drops_what_was_lost: bool = True
+    """What was given to others and has not begun here does not begin any more."""
 
     looks_at_own_clock: bool = True
     """A worker that could not renew for a whole lease renews before it starts anything."""
@@ -185,7 +189,7 @@ class Redis(NamedTuple):
 
 class State(NamedTuple):
     redis: Redis
-    workers: tuple[Worker, ...]
+    workers: tuple[Worker, Worker]
     budget: int
     messages: int
     unpublished: int
@@ -218,10 +222,14 @@ def mirrored(state: State) -> State:
 
 
 def start_of(*, messages: int = 1, failures: int = 2) -> State:
-    return State(Redis(), (Worker(),) * WORKERS, failures, messages, messages)
+    return State(Redis(), (Worker(), Worker()), failures, messages, messages)
 
 
 # Looking and changing.
+
+
+def _both(workers: tuple[Worker, Worker], change: Callable[[Worker], Worker]) -> tuple[Worker, Worker]:
+    return change(workers[0]), change(workers[1])
 
 
 def _lease(redis: Redis, tag: int) -> Lease | None:
@@ -267,62 +275,69 @@ def _fresh_tag(state: State) -> int:
 class _Turn:
     """One worker about to move."""
 
-    def __init__(self, state: State, number: int, rules: Rules) -> None:
+    def __init__(self, state: State, number: int, rules: Rules, prefetch: int) -> None:
         self.state = state
         self.redis = state.redis
         self.number = number
         self.name = "AB"[number]
         self.me = state.workers[number]
         self.rules = rules
+        self.prefetch = prefetch
         self.reaches_redis = self.redis.up and self.me.link == "on"
 
-    def to(self, label: str, *, me: Worker | None = None, redis: Redis | None = None, **state: object) -> Move:
+    def to(
+        self, label: str, *, me: Worker | None = None, redis: Redis | None = None, **state: Any
+    ) -> Move[State]:
         return _move(self, f"{self.name} {label}", False, me, redis, state)
 
-    def fails(self, label: str, *, me: Worker | None = None, redis: Redis | None = None, **state: object) -> Move:
+    def fails(
+        self, label: str, *, me: Worker | None = None, redis: Redis | None = None, **state: Any
+    ) -> Move[State]:
         return _move(self, f"! {self.name} {label}", True, me, redis, state)
 
-    def with_copy(self, old: Copy, new: Copy | None, **changes: object) -> Worker:
+    def with_copy(self, old: Copy, new: Copy | None, **changes: Any) -> Worker:
         copies = tuple(new if copy is old else copy for copy in self.me.copies)
         return self.me._replace(copies=tuple(copy for copy in copies if copy is not None), **changes)
 
 
 def _move(
-    turn: _Turn, label: str, failure: bool, me: Worker | None, redis: Redis | None, changes: dict[str, object]
-) -> Move:
-    workers = list(turn.state.workers)
+    turn: _Turn, label: str, failure: bool, me: Worker | None, redis: Redis | None, changes: dict[str, Any]
+) -> Move[State]:
+    state = turn.state
+    workers = state.workers
     if me is not None:
-        workers[turn.number] = me
-    state = turn.state._replace(
-        workers=tuple(workers),
-        redis=turn.redis if redis is None else redis,
-        budget=turn.state.budget - failure,
-        **changes,
-    )
-    return Move(label, _forget_notes(state), failure)
+        workers = (me, workers[1]) if turn.number == 0 else (workers[0], me)
+    redis = _with_useful_notes(turn.redis if redis is None else redis, workers)
+    state = State(redis, workers, state.budget - failure, *state[3:])
+    return Move(label, state._replace(**changes) if changes else state, failure)
 
 
-def _forget_notes(state: State) -> State:
+def _with_useful_notes(redis: Redis, workers: tuple[Worker, Worker]) -> Redis:
     """A note about a tag that nobody holds any more is never asked for."""
-    returned = state.redis.returned
-    if not returned:
-        return state
-    known = {copy.tag for worker in state.workers for copy in worker.copies}
-    known |= {tag for worker in state.workers for tag, _ in worker.holding}
-    kept = tuple(tag for tag in returned if tag in known)
-    return state if kept == returned else state._replace(redis=state.redis._replace(returned=kept))
+    if not redis.returned:
+        return redis
+    known = {copy.tag for worker in workers for copy in worker.copies}
+    known |= {tag for worker in workers for tag, _ in worker.holding}
+    return redis._replace(returned=tuple(tag for tag in redis.returned if tag in known))
 
 
 # The moves.
 
 
-def moves_of(rules: Rules) -> Callable[[State], Iterator[Move]]:
-    """All that can happen next."""
+def moves_of(
+    rules: Rules, *, prefetch: int = 2, fail_over: bool = False
+) -> Callable[[State], Iterator[Move[State]]]:
+    """All that can happen next, with workers that hold at most `prefetch` deliveries each.
 
-    def moves(state: State) -> Iterator[Move]:
+    With `fail_over` Redis may also go on from a moment before the last take.
+    """
+
+    def moves(state: State) -> Iterator[Move[State]]:
         yield from _world(state, rules)
-        for number in range(WORKERS):
-            turn = _Turn(state, number, rules)
+        if fail_over and state.budget and state.redis.up:
+            yield from _fail_overs(state)
+        for number in (0, 1):
+            turn = _Turn(state, number, rules, prefetch)
             if turn.me.dead:
                 continue
             if state.budget:
@@ -343,7 +358,7 @@ def moves_of(rules: Rules) -> Callable[[State], Iterator[Move]]:
     return moves
 
 
-def _world(state: State, rules: Rules) -> Iterator[Move]:
+def _world(state: State, rules: Rules) -> Iterator[Move[State]]:
     redis = state.redis
     if redis.up and state.unpublished:
         message = state.unpublished - 1
@@ -352,11 +367,11 @@ def _world(state: State, rules: Rules) -> Iterator[Move]:
             "a producer publishes", state._replace(redis=redis._replace(queue=queue), unpublished=message)
         )
     if _time_may_pass(state):
-        yield Move("a tick passes", _after_a_tick(state))
+        yield Move("a tick passes", _after_a_tick(state, rules))
     if not redis.up:
         yield Move("Redis is up", state._replace(redis=redis._replace(up=True, quiet=1)))
     elif state.budget:
-        broken = tuple(_disconnected(worker) for worker in state.workers)
+        broken = _both(state.workers, _disconnected)
         down = state._replace(redis=redis._replace(up=False), workers=broken, budget=state.budget - 1)
         yield Move("! Redis is down", down, True)
         yield Move("! Redis starts anew, with nothing", _emptied(down), True)
@@ -377,22 +392,26 @@ def _time_may_pass(state: State) -> bool:
     return True
 
 
-def _after_a_tick(state: State) -> State:
+def _after_a_tick(state: State, rules: Rules) -> State:
     redis = state.redis
     leases = tuple(lease._replace(left=max(0, lease.left - 1)) for lease in redis.leases)
-    marks = tuple(mark._replace(left=mark.left - 1) for mark in redis.marks if mark.left > 1)
-    workers = []
-    for worker in state.workers:
-        kept_away = worker.paused or worker.link == "cut"
-        copies = []
-        for copy in worker.copies:
-            trust = max(0, copy.trust - 1)
-            copies.append(copy._replace(trust=trust, overslept=copy.overslept or (kept_away and not trust)))
-        workers.append(worker._replace(copies=tuple(copies), renewed=False))
-    return state._replace(
-        redis=redis._replace(leases=leases, marks=marks, quiet=0 if redis.up else redis.quiet),
-        workers=tuple(workers),
-    )
+    marks = redis.marks
+    if rules.marks_run_out:
+        marks = tuple(mark._replace(left=mark.left - 1) for mark in marks if mark.left > 1)
+    redis = redis._replace(leases=leases, marks=marks, quiet=0 if redis.up else redis.quiet)
+    return state._replace(redis=redis, workers=_both(state.workers, _a_tick_older))
+
+
+def _a_tick_older(worker: Worker) -> Worker:
+    kept_away = worker.paused or worker.link == "cut"
+    return worker._replace(copies=tuple(_aged(copy, kept_away) for copy in worker.copies), renewed=False)
+
+
+def _aged(copy: Copy, kept_away: bool) -> Copy:
+    if copy.stage in _OWES_ACK:
+        return copy
+    trust = max(0, copy.trust - 1)
+    return copy._replace(trust=trust, overslept=copy.overslept or (kept_away and not trust))
 
 
 def _disconnected(worker: Worker) -> Worker:
@@ -403,40 +422,56 @@ def _without_leases(state: State) -> State:
     """The holders still know; what nobody holds is gone for good."""
     gone = {lease.tag for lease in state.redis.leases}
     held = {copy.tag for worker in state.workers for copy in worker.copies if not copy.lost}
-    workers = tuple(
-        worker._replace(
-            copies=tuple(
-                copy._replace(vanished=copy.vanished or (copy.tag in gone and not copy.lost))
-                for copy in worker.copies
-            )
-        )
-        for worker in state.workers
-    )
     orphans = {lease.message for lease in state.redis.leases if lease.tag not in held}
     return state._replace(
-        redis=state.redis._replace(leases=()), workers=workers, redis_lost=state.redis_lost | orphans
+        redis=state.redis._replace(leases=()),
+        workers=_both(state.workers, lambda worker: _bereft(worker, gone)),
+        redis_lost=state.redis_lost | orphans,
     )
+
+
+def _bereft(worker: Worker, gone: Set[int]) -> Worker:
+    copies = worker.copies
+    if not any(copy.tag in gone for copy in copies):
+        return worker
+    return worker._replace(copies=tuple(_vanished(copy) if copy.tag in gone else copy for copy in copies))
+
+
+def _vanished(copy: Copy) -> Copy:
+    return copy if copy.lost or copy.stage in _OWES_ACK else copy._replace(vanished=True)
 
 
 def _emptied(state: State) -> State:
     """Redis as it was first. It was away for no time, but every connection is broken."""
     queued = {envelope.message for envelope in state.redis.queue}
     state = _without_leases(state)
-    workers = tuple(
-        worker._replace(copies=tuple(copy._replace(vanished=not copy.lost) for copy in worker.copies))
-        for worker in state.workers
-    )
     redis = state.redis
     forgot = bool(redis.returned or redis.marks or redis.successes)
+    held = {copy.tag for worker in state.workers for copy in worker.copies}
     return state._replace(
         redis=Redis(quiet=1),
-        workers=workers,
+        # Also one whose note is gone: its holder cannot find out that others have it.
+        workers=_both(state.workers, lambda worker: _bereft(worker, held)),
         redis_lost=state.redis_lost | queued,
         forgot=state.forgot or forgot,
     )
 
 
-def _mishaps(turn: _Turn) -> Iterator[Move]:
+def _fail_overs(state: State) -> Iterator[Move[State]]:
+    for lease in state.redis.leases:
+        if lease.left == LEASE:
+            yield Move(f"! a fail-over forgets that {lease.tag} was taken", _untaken(state, lease), True)
+
+
+def _untaken(state: State, lease: Lease) -> State:
+    """As it was before; nothing says that the message was delivered already."""
+    redis = _unleased(state.redis, lease.tag)
+    redis = redis._replace(quiet=1, queue=(*redis.queue, Envelope(lease.message, False)))
+    workers = _both(state.workers, lambda worker: _disconnected(_bereft(worker, {lease.tag})))
+    return state._replace(redis=redis, workers=workers, budget=state.budget - 1)
+
+
+def _mishaps(turn: _Turn) -> Iterator[Move[State]]:
     me = turn.me
     gone = {copy.message for copy in me.copies if copy.vanished}
     yield turn.fails("is killed", me=Worker(dead=True), redis_lost=turn.state.redis_lost | gone)
@@ -451,7 +486,7 @@ def _mishaps(turn: _Turn) -> Iterator[Move]:
         yield turn.fails("is told to shut down", me=me._replace(stopping=True))
 
 
-def _connecting(turn: _Turn) -> Iterator[Move]:
+def _connecting(turn: _Turn) -> Iterator[Move[State]]:
     me = turn.me
     if not turn.redis.up or me.link == "on":
         return
@@ -465,17 +500,19 @@ def _connecting(turn: _Turn) -> Iterator[Move]:
             redis = redis._replace(queue=(*redis.queue, Envelope(copy.message, True)))
         if copy.stage >= RUNNING:
             copies.append(copy._replace(lost=True))
-    yield turn.to("connects again, and gives back", me=me._replace(link="on", copies=tuple(copies)), redis=redis)
+    yield turn.to(
+        "connects again, and gives back", me=me._replace(link="on", copies=tuple(copies)), redis=redis
+    )
 
 
-def _taking(turn: _Turn) -> Iterator[Move]:
+def _taking(turn: _Turn) -> Iterator[Move[State]]:
     me, redis = turn.me, turn.redis
     if not turn.reaches_redis or me.stopping:
         return
     if me.popped != NOTHING:
         yield _taken(turn, "leases what it popped", me.popped, redis, me._replace(popped=NOTHING))
         return
-    if not redis.queue or len(me.copies) >= PREFETCH:
+    if not redis.queue or len(me.copies) >= turn.prefetch:
         return
     envelope, rest = redis.queue[-1], redis._replace(queue=redis.queue[:-1])
     if not turn.rules.takes_in_one_step:
@@ -487,17 +524,19 @@ def _taking(turn: _Turn) -> Iterator[Move]:
         yield turn.fails("takes, and the answer is lost", me=me._replace(link="lost"), redis=leased)
 
 
-def _taken(turn: _Turn, label: str, envelope: Envelope, redis: Redis, me: Worker) -> Move:
+def _taken(turn: _Turn, label: str, envelope: Envelope, redis: Redis, me: Worker) -> Move[State]:
     tag = _fresh_tag(turn.state)
     if not turn.rules.fresh_tags and envelope.tag != NONE:
         tag = envelope.tag
         redis = redis._replace(returned=tuple(other for other in redis.returned if other != tag))
     copy = Copy(tag, envelope.message, TAKEN, envelope.redelivered)
     redis = _leased(redis, Lease(tag, envelope.message, LEASE))
-    return turn.to(f"{label} message {envelope.message} as {tag}", me=me._replace(copies=(*me.copies, copy)), redis=redis)
+    return turn.to(
+        f"{label} message {envelope.message} as {tag}", me=me._replace(copies=(*me.copies, copy)), redis=redis
+    )
 
 
-def _keeping(turn: _Turn) -> Iterator[Move]:
+def _keeping(turn: _Turn) -> Iterator[Move[State]]:
     """What the keeper's thread does."""
     me, redis, rules = turn.me, turn.redis, turn.rules
     if not turn.reaches_redis:
@@ -523,7 +562,7 @@ def _keeping(turn: _Turn) -> Iterator[Move]:
     yield turn.to(f"gives {found.tag} to others", me=me._replace(sweeping=NONE), redis=freed)
 
 
-def _renewed(turn: _Turn) -> Move:
+def _renewed(turn: _Turn) -> Move[State]:
     """RENEW, and what the main loop makes of its news."""
     me, redis, rules = turn.me, turn.redis, turn.rules
     copies, holding = [], set(me.holding)
@@ -534,10 +573,10 @@ def _renewed(turn: _Turn) -> Move:
         elif _lease(redis, copy.tag) is not None:
             redis = _leased(redis, Lease(copy.tag, copy.message, LEASE))
             redis = _mark_kept(turn, redis, copy)
-            copies.append(copy._replace(trust=LEASE, overslept=False, vanished=False))
+            copies.append(_trusted(copy))
         elif copy.tag in redis.returned:
             redis = _mark_kept(turn, redis, copy._replace(lost=True))
-            if copy.stage in (RUNNING, ENDED, RECORDED, LATE):
+            if copy.stage in (RUNNING, ENDED, RECORDED, LATE) or not rules.drops_what_was_lost:
                 copies.append(copy._replace(lost=True))
             else:
                 redis = _unmarked(redis, turn.number, copy.tag)
@@ -551,8 +590,16 @@ def _renewed(turn: _Turn) -> Move:
             else:
                 copies.append(copy._replace(vanished=False))
     return turn.to(
-        "renews", me=me._replace(copies=tuple(copies), renewed=True, holding=tuple(sorted(holding))), redis=redis
+        "renews",
+        me=me._replace(copies=tuple(copies), renewed=True, holding=tuple(sorted(holding))),
+        redis=redis,
     )
+
+
+def _trusted(copy: Copy) -> Copy:
+    if copy.stage in _OWES_ACK:
+        return copy
+    return copy._replace(trust=LEASE, overslept=False, vanished=False)
 
 
 def _mark_kept(turn: _Turn, redis: Redis, copy: Copy) -> Redis:
@@ -565,38 +612,37 @@ def _mark_kept(turn: _Turn, redis: Redis, copy: Copy) -> Redis:
     return redis
 
 
-def _held_again(turn: _Turn, tag: int, message: int) -> Move:
+def _held_again(turn: _Turn, tag: int, message: int) -> Move[State]:
     me = turn.me._replace(holding=tuple(item for item in turn.me.holding if item[0] != tag))
     copy = next((copy for copy in me.copies if copy.tag == tag), None)
     if turn.rules.asks_ledger_before_holding and (copy is None or copy.stage in _OWES_ACK):
         return turn.to(f"finds {tag} acknowledged, and leaves it", me=me)
-    copies = tuple(
-        other._replace(trust=LEASE, overslept=False, vanished=False) if other is copy else other
-        for other in me.copies
-    )
+    copies = tuple(_trusted(other) if other is copy else other for other in me.copies)
     redis = _leased(turn.redis, Lease(tag, message, LEASE))
     return turn.to(f"holds {tag} again", me=me._replace(copies=copies), redis=redis)
 
 
-def _working(turn: _Turn, copy: Copy) -> Iterator[Move]:
+def _working(turn: _Turn, copy: Copy) -> Iterator[Move[State]]:
     if copy.stage in (TAKEN, MARKED):
         if not turn.me.stopping:
             yield from _starting(turn, copy)
     elif copy.stage == RUNNING:
         yield turn.to(
             f"ends {copy.tag}",
-            me=turn.with_copy(copy, copy._replace(stage=ENDED)),
+            # What nobody looks at from here on is as it was first, so that there are fewer states.
+            me=turn.with_copy(copy, copy._replace(stage=ENDED, trust=LEASE, overslept=False, vanished=False)),
             ended=turn.state.ended | {copy.message},
         )
     elif turn.reaches_redis:
         yield from _settling(turn, copy)
 
 
-def _starting(turn: _Turn, copy: Copy) -> Iterator[Move]:
+def _starting(turn: _Turn, copy: Copy) -> Iterator[Move[State]]:
     rules = turn.rules
-    if rules.looks_at_own_clock and not copy.trust:
+    admitted = not copy.redelivered and (not copy.lost or not rules.drops_what_was_lost)
+    if rules.looks_at_own_clock and not copy.trust and not (admitted and copy.lost):
         return
-    if not copy.concerned:
+    if admitted:
         yield _started(turn, copy, turn.redis)
         return
     if not turn.reaches_redis:
@@ -605,7 +651,7 @@ def _starting(turn: _Turn, copy: Copy) -> Iterator[Move]:
         return
     found = _mark(turn.redis, copy.message)
     mine = found is not None and found.worker == turn.number
-    if rules.marks_name_the_delivery:
+    if rules.knows_its_own_copies:
         mine = mine and found is not None and found.tag == copy.tag
     own = Mark(copy.message, turn.number, copy.tag, LEASE)
     first, second = _take_mark, _ask_success
@@ -619,19 +665,17 @@ def _starting(turn: _Turn, copy: Copy) -> Iterator[Move]:
         yield from second(turn, copy, found is None or mine, own)
 
 
-def _take_mark(turn: _Turn, copy: Copy, free: bool, own: Mark) -> Iterator[Move]:
+def _take_mark(turn: _Turn, copy: Copy, free: bool, own: Mark) -> Iterator[Move[State]]:
     if not free:
         return  # Held back, and asked again later.
     redis = _marked(turn.redis, own)
     if copy.stage == TAKEN:
-        yield turn.to(
-            f"marks {copy.tag}", me=turn.with_copy(copy, copy._replace(stage=MARKED)), redis=redis
-        )
+        yield turn.to(f"marks {copy.tag}", me=turn.with_copy(copy, copy._replace(stage=MARKED)), redis=redis)
     else:
         yield _started(turn, copy, redis)
 
 
-def _ask_success(turn: _Turn, copy: Copy, free: bool, own: Mark) -> Iterator[Move]:
+def _ask_success(turn: _Turn, copy: Copy, free: bool, own: Mark) -> Iterator[Move[State]]:
     label = f"asks for the success of {copy.message}"
     if copy.message in turn.redis.successes:
         yield turn.to(
@@ -645,7 +689,7 @@ def _ask_success(turn: _Turn, copy: Copy, free: bool, own: Mark) -> Iterator[Mov
         yield turn.to(f"{label}: there is none", me=turn.with_copy(copy, copy._replace(stage=MARKED)))
 
 
-def _started(turn: _Turn, copy: Copy, redis: Redis) -> Move:
+def _started(turn: _Turn, copy: Copy, redis: Redis) -> Move[State]:
     state = turn.state
     beside = not state.forgot and any(
         other.message == copy.message and other.stage == RUNNING and _speaks_up(redis, number, other)
@@ -672,14 +716,17 @@ def _speaks_up(redis: Redis, number: int, copy: Copy) -> bool:
     return leased or marked or not copy.overslept
 
 
-def _settling(turn: _Turn, copy: Copy) -> Iterator[Move]:
+def _settling(turn: _Turn, copy: Copy) -> Iterator[Move[State]]:
     state, redis, rules = turn.state, turn.redis, turn.rules
     settled = state.settled | {copy.message}
     unmarked = _unmarked(redis, turn.number, copy.tag)
     recorded = unmarked._replace(successes=tuple(sorted({*redis.successes, copy.message})))
     if copy.stage == LATE:
         yield turn.to(
-            f"records the success of {copy.message}", me=turn.with_copy(copy, None), redis=recorded, settled=settled
+            f"records the success of {copy.message}",
+            me=turn.with_copy(copy, None),
+            redis=recorded,
+            settled=settled,
         )
         return
     if copy.stage == ENDED and copy.concerned and rules.records_success:
@@ -693,7 +740,7 @@ def _settling(turn: _Turn, copy: Copy) -> Iterator[Move]:
     yield from _acknowledging(turn, copy, unmarked, settled)
 
 
-def _acknowledging(turn: _Turn, copy: Copy, redis: Redis, settled: frozenset[int]) -> Iterator[Move]:
+def _acknowledging(turn: _Turn, copy: Copy, redis: Redis, settled: frozenset[int]) -> Iterator[Move[State]]:
     present = _lease(redis, copy.tag) is not None
     late = not present and copy.tag in redis.returned
     redis = _unleased(redis, copy.tag)
@@ -711,7 +758,7 @@ def _acknowledging(turn: _Turn, copy: Copy, redis: Redis, settled: frozenset[int
         yield turn.fails(f"{label}, and the answer is lost", me=me, redis=redis, settled=settled)
 
 
-def _giving_back(turn: _Turn, copy: Copy) -> Iterator[Move]:
+def _giving_back(turn: _Turn, copy: Copy) -> Iterator[Move[State]]:
     """A shutdown: what runs may end, or is cut off; the rest goes back."""
     me, redis = turn.me, turn.redis
     if copy.stage == RUNNING:
@@ -753,7 +800,7 @@ def settled_is_final(state: State) -> bool:
 
 
 def single_run(state: State) -> bool:
-    """No start beside a run whose worker lives, unless that worker was silent for a lease by its own fault."""
+    """No start beside a run whose worker lives and was not silent for a lease by its own fault."""
     return not state.ran_beside
 
 
@@ -790,7 +837,11 @@ def done(state: State) -> bool:
     if state.redis_lost or all(worker.dead for worker in state.workers):
         return True
     redis = state.redis
-    left = redis.queue or redis.leases or any(worker.copies or worker.popped != NOTHING for worker in state.workers)
+    left = (
+        redis.queue
+        or redis.leases
+        or any(worker.copies or worker.popped != NOTHING for worker in state.workers)
+    )
     return not left and not state.unpublished and len(state.ended) == state.messages
 
 

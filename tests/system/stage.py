@@ -83,9 +83,11 @@ class Stage:
         pool: str = "prefork",
         concurrency: int = 2,
         wait: bool = True,
+        social: bool = False,
         extra_args: tuple[str, ...] = (),
         **env: Any,
     ) -> ProcessWorker:
+        """Start a worker; a `social` one talks to the others when it starts, as workers do by default."""
         container = ProcessWorkerContainer(
             PROJECT,
             log_dir=self.directory,
@@ -93,7 +95,7 @@ class Stage:
             concurrency=concurrency,
             env=self.env(**env),
             cwd=ROOT,
-            extra_args=("--without-mingle", "--without-gossip", *extra_args),
+            extra_args=(*(() if social else ("--without-mingle", "--without-gossip")), *extra_args),
         )
         self.workers.append(container)
         if wait:

@@ -162,24 +162,80 @@ def test_an_outage_of_redis_leaves_the_worker_alive_and_each_task_run_once(
 def test_work_that_redis_lost_is_held_again_by_the_worker_that_has_it(
     new_stage: Callable[..., Any], pool: str
 ) -> None:
-    with RedisServer() as forgetful, RedisServer() as results:
-        with new_stage("redis", own_redis=forgetful) as stage:
-            first = worker(stage, pool=pool, concurrency=1, CELERY_RESULT_BACKEND=results.url)
-            sent = stage.send("until_released")
-            started(stage, sent)
+    with (
+        RedisServer() as forgetful,
+        RedisServer() as results,
+        new_stage("redis", own_redis=forgetful) as stage,
+    ):
+        first = worker(stage, pool=pool, concurrency=1, CELERY_RESULT_BACKEND=results.url)
+        sent = stage.send("until_released")
+        started(stage, sent)
 
-            forgetful.kill()
-            forgetful.start()
-            wait_until(lambda: stage.said("it is leased anew"), 30, stage.logs)
-            assert stage.unacked() == 1
+        forgetful.kill()
+        forgetful.start()
+        wait_until(lambda: stage.said("it is leased anew"), 30, stage.logs)
+        assert stage.unacked() == 1
 
-            # As safe as before: the next death loses nothing either.
-            worker(stage, name="standby", CELERY_RESULT_BACKEND=results.url)
-            first.kill("SIGKILL")
-            started(stage, sent, 2)
-            stage.release()
-            ended(stage, sent)
-            stage.nothing_unacked()
+        # As safe as before: the next death loses nothing either.
+        worker(stage, name="standby", CELERY_RESULT_BACKEND=results.url)
+        first.kill("SIGKILL")
+        started(stage, sent, 2)
+        stage.release()
+        ended(stage, sent)
+        stage.nothing_unacked()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_a_redis_that_is_silent_for_longer_than_a_lease_doubles_nothing(
+    new_stage: Callable[..., Any], broker: RedisServer, pool: str
+) -> None:
+    with RedisServer() as results, new_stage("redis", own_redis=broker) as stage:
+        worker(stage, pool=pool, concurrency=1, CELERY_RESULT_BACKEND=results.url)
+        sent = stage.send("until_released")
+        started(stage, sent)
+        worker(stage, name="standby", CELERY_RESULT_BACKEND=results.url)
+
+        broker.pause()
+        time.sleep(2 * LEASE_SECONDS)
+        broker.resume()
+        # Both have renewed and swept again: the lease lies ahead.
+        wait_until(lambda: leased_for(broker) > 1, 30, stage.logs)
+        time.sleep(LEASE_SECONDS)
+
+        stage.release()
+        ended(stage, sent)
+        stage.nothing_unacked()
+        assert runs(stage, sent) == (1, 1)
+
+
+def leased_for(broker: RedisServer) -> float:
+    """Seconds until the next lease runs out."""
+    with redis.Redis.from_url(broker.url) as client:
+        seconds, micros = client.time()
+        scores = [score for _, score in client.zrange("unacked_index.leased", 0, -1, withscores=True)]
+    return min(scores, default=0.0) - seconds - micros / 1e6
+
+
+def test_a_paused_worker_begins_nothing_that_others_have(stage: Stage) -> None:
+    first = worker(stage, pool="prefork", concurrency=2)
+    running = stage.send("until_released")
+    started(stage, running)
+    # One that waits for its time in the memory of the first worker.
+    reserved = stage.send("outlast", 0, countdown=2)
+    wait_until(lambda: stage.said(f"[{reserved.id}] received"), 20, stage.logs)
+    first.process.signal_group(signal.SIGSTOP)
+    worker(stage, name="standby", concurrency=2)
+    ended(stage, reserved)
+
+    first.process.signal_group(signal.SIGCONT)
+    wait_until(
+        lambda: stage.said(f"the lease of task {reserved.id} was lost before it began"), 20, stage.logs
+    )
+
+    stage.release()
+    ended(stage, running, 2)
+    stage.nothing_unacked()
+    assert runs(stage, reserved) == (1, 1)
 
 
 def test_a_paused_worker_learns_that_its_lease_was_lost(stage: Stage) -> None:
@@ -195,4 +251,69 @@ def test_a_paused_worker_learns_that_its_lease_was_lost(stage: Stage) -> None:
     wait_until(lambda: stage.said(f"the lease of task {sent.id} was lost"), 20, stage.logs)
     stage.release()
     ended(stage, sent, 2)
+    stage.nothing_unacked()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_what_waits_for_its_time_or_its_rate_keeps_its_lease_and_survives_a_reconnect(
+    new_stage: Callable[..., Any], broker: RedisServer, pool: str
+) -> None:
+    with RedisServer() as results, new_stage("redis", own_redis=broker) as stage:
+        running = worker(stage, pool=pool, concurrency=4, CELERY_RESULT_BACKEND=results.url)
+        limited = [stage.send("limited_rate") for _ in range(4)]
+        due = stage.send("outlast", 0, countdown=LEASE_SECONDS - 0.5)
+        started(stage, limited[0])
+
+        broker.kill()
+        time.sleep(1)
+        broker.start()
+
+        for each in (*limited, due):
+            ended(stage, each)
+        stage.nothing_unacked()
+        assert {runs(stage, each) for each in (*limited, due)} == {(1, 1)}
+        # The credit of what waited is back: the worker takes as many as before.
+        more = [stage.send("until_released") for _ in range(4)]
+        for each in more:
+            started(stage, each)
+        assert running.process.is_running
+
+
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_without_the_atomic_take_leases_work_as_well(stage: Stage, pool: str) -> None:
+    settings = hardening(ATOMIC_TAKE=False)
+    first = worker(stage, pool=pool, concurrency=1, TEST_HARDENING=settings)
+    sent = stage.send("until_released")
+    started(stage, sent)
+    worker(stage, pool=pool, concurrency=1, name="standby", TEST_HARDENING=settings)
+    time.sleep(2 * LEASE_SECONDS)
+    assert runs(stage, sent) == (1, 0)
+
+    first.kill("SIGKILL")
+    started(stage, sent, 2)
+    stage.release()
+    stage.state_of(sent, "SUCCESS")
+    stage.nothing_unacked()
+    assert runs(stage, sent) == (2, 1)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_workers_that_talk_to_each_other_hold_only_their_tasks(stage: Stage, pool: str) -> None:
+    for name in ("one", "two", "three"):
+        stage.worker(
+            pool=pool,
+            concurrency=1,
+            social=True,
+            extra_args=("-n", f"{name}@%h"),
+            TEST_HARDENING=hardening(),
+        )
+    sent = [stage.send("until_released") for _ in range(3)]
+    for each in sent:
+        started(stage, each)
+    replies = stage.sender.control.ping(timeout=5)
+    assert len(replies) == 3
+    wait_until(lambda: stage.unacked() == 3, 10, lambda: str(stage.unacked()))
+    stage.release()
+    for each in sent:
+        ended(stage, each)
     stage.nothing_unacked()

@@ -13,6 +13,7 @@ from hardening.saturation import AcksAtOnce, UnhurriedReads, acks_at_once, highe
 from tests.helpers.hardened_apps import SINK, hardened_app
 
 REDIS = "redis://127.0.0.1:1/0"
+BARE = {"hostname": "w@host", "consumer_cls": "celery.worker.consumer:Consumer"}
 STEPS = {"hardening.saturation.UnhurriedReads", "hardening.saturation.AcksAtOnce"}
 
 
@@ -25,7 +26,7 @@ def start(pool: str = "gevent", concurrency: int | str = 30, app: Any = None, **
     """What the gate sees of a worker."""
     app = app or hardened_app(**{"task_time_limit": 9, "broker_url": REDIS, **conf})
     worker = SimpleNamespace(
-        app=app, pool_cls=pool, concurrency=concurrency, prefetch_multiplier=4, options={}
+        app=app, pool_cls=pool, concurrency=concurrency, prefetch_multiplier=4, options={}, **BARE
     )
     on_worker_init(worker)
     return worker
@@ -45,7 +46,9 @@ def test_a_green_pool_prefetches_what_its_broker_needs(broker: str, multiplier: 
 
 def test_twice_the_prefetch_over_rabbitmq_is_refused(capsys: Any) -> None:
     app = hardened_app(task_time_limit=9, broker_url="amqp://127.0.0.1:1//", worker_prefetch_multiplier=2)
-    worker = SimpleNamespace(app=app, pool_cls="gevent", concurrency=5, prefetch_multiplier=2, options={})
+    worker = SimpleNamespace(
+        app=app, pool_cls="gevent", concurrency=5, prefetch_multiplier=2, options={}, **BARE
+    )
 
     with pytest.raises(SystemExit):
         on_worker_init(worker)

@@ -67,7 +67,7 @@ def test_settings_of_another_broker_are_left_alone() -> None:
         "broker_transport_options.unacked_restore_interval",
         "broker_transport_options.unacked_restore_throttle",
     }
-    assert amqp - other == {"broker_transport_options.confirm_publish"}
+    assert amqp - other == {"broker_channel_error_retry", "broker_transport_options.confirm_publish"}
 
 
 def test_the_split_settings_of_celery_5_7_replace_the_old_one() -> None:

@@ -29,6 +29,13 @@ def app_with(**conf):
     return hardened_app(**{"task_time_limit": 9, "worker_concurrency": 1, **conf})
 
 
+class Bare:
+    """What every worker has."""
+
+    hostname = "w@host"
+    consumer_cls = "celery.worker.consumer:Consumer"
+
+
 def start(app, **options):
     """Set a real worker up, as far as the gate and a step beyond."""
     return app.WorkController(hostname="w@host", **{"pool": "solo", **options})
@@ -104,7 +111,7 @@ def test_ch010_is_absent_when_the_audit_runs(capsys) -> None:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_pool_gets_the_prefetch_that_is_right_for_it(pool) -> None:
-    class Worker:  # Not a whole worker: not every pool can be built here.
+    class Worker(Bare):  # Not a whole worker: not every pool can be built here.
         app = app_with()
         pool_cls = pool
         prefetch_multiplier = 4
@@ -120,7 +127,7 @@ def test_the_pools_class_is_recognised_as_well_as_its_name() -> None:
 
     for pool, multiplier in ((prefork.TaskPool, 1), (gevent.TaskPool, 2)):
 
-        class Worker:
+        class Worker(Bare):
             app = app_with()
             pool_cls = pool
             prefetch_multiplier = 4
@@ -144,7 +151,7 @@ def test_the_pools_class_is_recognised_as_well_as_its_name() -> None:
     ],
 )
 def test_a_prefetch_in_the_settings_is_judged_by_the_pool(pool, setting, code, capsys) -> None:
-    class Worker:
+    class Worker(Bare):
         app = app_with(worker_prefetch_multiplier=setting)
         pool_cls = pool
         prefetch_multiplier = setting

@@ -15,8 +15,13 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from django.core.exceptions import ImproperlyConfigured
+from django.db import Error
+from django.utils.connection import ConnectionDoesNotExist
+
+from hardening.core.connection import KeptConnection
 from hardening.delayed.entry import Cancelled, Delayed, Fate
 from hardening.delayed.store import (
     CANCELLED_SECONDS,
@@ -33,8 +38,12 @@ from hardening.stores.statements import Lost, OnDatabase, Statements
 
 __all__ = ["DatabaseDelayedStore"]
 
+T = TypeVar("T")
+
+_PATIENCE_SECONDS = 2
 _MOST_FOUND = 100
 _MOST_CLEARED = 500
+_ANOTHER_IS_AT_IT_SECONDS = 0.5
 _PARKED, _RELEASED, _CANCELLED = DelayedTask.PARKED, DelayedTask.RELEASED, DelayedTask.CANCELLED
 
 _LOOK = """
@@ -113,6 +122,34 @@ class DatabaseDelayedStore(OnDatabase):
     keeps = "the delayed tasks"
     columns = tuple(field.name for field in DelayedTask._meta.fields)
 
+    def __init__(self, database: str | None = None) -> None:
+        super().__init__(database)
+        self._kept = KeptConnection(_PATIENCE_SECONDS)
+        self._keeps = False
+
+    def begin(self) -> None:
+        """Keep this thread's connection open between calls."""
+        self._keeps = True
+
+    def pause(self) -> None:
+        """Close it."""
+        self._kept.close()
+
+    def close(self) -> None:
+        """Close this thread's connections, unless one is in a transaction of the caller's."""
+        self._kept.close()
+        super().close()
+
+    def _do(self, work: Callable[[Statements], T]) -> T:
+        if not self._keeps:
+            return super()._do(work)
+        alias = self._alias()
+        try:
+            with self._kept.in_place(alias):
+                return super()._do(work)
+        except (Error, ImproperlyConfigured, ConnectionDoesNotExist) as exc:
+            raise StoreUnavailable(self._why(alias, exc)) from exc
+
     def park(self, entry: Delayed) -> Fate:
         """Keep a message: one statement where it is new."""
 
@@ -145,18 +182,16 @@ class DatabaseDelayedStore(OnDatabase):
         try:
             claimed = self._do(lambda sql: _claimed(sql, claim, limit))
         except Lost:
-            return Turn()
+            return Turn(next_in=_ANOTHER_IS_AT_IT_SECONDS)
         if claimed is None or not claimed.entries:
-            return Turn()
+            return Turn(next_in=_ANOTHER_IS_AT_IT_SECONDS)
         sent: Sequence[str] = ()
         try:
             sent = publish(claimed.entries)
         finally:
             self._settle(claim, claimed, sent)
         left = len(claimed.entries) - len(sent)
-        return Turn(
-            released=len(sent), postponed=left, next_in=0.0 if len(claimed.entries) == limit else None
-        )
+        return Turn(released=len(sent), postponed=left, next_in=0.0)
 
     def _settle(self, claim: int, claimed: _Claimed, sent: Sequence[str]) -> None:
         def work(sql: Statements) -> None:

@@ -37,6 +37,12 @@ class MemoryDelayedStore:
         self._cancelled: dict[str, Cancelled] = {}
         self._parked = 0
 
+    def begin(self) -> None:
+        """Nothing changes."""
+
+    def pause(self) -> None:
+        """Nothing changes: nothing is open."""
+
     def park(self, entry: Delayed) -> Fate:
         with self._lock:
             known, now = self.fate(entry.id), self._clock()

@@ -141,6 +141,12 @@ class RedisDelayedStore(OnRedis["_Link"]):
         super().__init__(app, None)
         self._prefix = prefix
 
+    def begin(self) -> None:
+        """Nothing changes."""
+
+    def pause(self) -> None:
+        """Nothing changes: its pool stays open."""
+
     def park(self, entry: Delayed) -> Fate:
         """Keep a message, in one round trip."""
         fact = json.dumps([entry.task, entry.queue, entry.attempt, entry.due])

@@ -1,4 +1,4 @@
-"""Lists what is revoked, and takes revokes back."""
+"""Lists what is revoked, revokes, and takes revokes back."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from celery import Celery
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from hardening.conf import load_settings
 from hardening.core.apps import celery_app
 from hardening.core.errors import HardeningError
 from hardening.retries.durations import text_of
+from hardening.revoked.control import keep
 from hardening.revoked.rules import LOOK_EVERY_SECONDS, Revoke
 from hardening.revoked.store import Changes, RevokedStore, chosen_revoked
 
@@ -21,17 +23,17 @@ logger = logging.getLogger("hardening")
 
 
 class Command(BaseCommand):
-    """`manage.py hardening_revoked list | forget ID ...`."""
+    """`manage.py hardening_revoked list | add ID ... | forget ID ...`."""
 
-    help = (
-        "Show which tasks are revoked, or take revokes back. Exit code 1 when one to forget is not revoked."
-    )
+    help = "Show, add or take back revokes of tasks. Exit code 1 when one to forget is not revoked."
     # A revoke must be within reach also while a check fails.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         commands = parser.add_subparsers(dest="command", required=True)
         listing = commands.add_parser("list", help="what is revoked, the latest first")
+        add = commands.add_parser("add", help="revoke tasks, also while no worker runs")
+        add.add_argument("ids", nargs="+", metavar="ID", help="ids of tasks")
         forget = commands.add_parser("forget", help="let tasks run that were revoked by mistake")
         forget.add_argument("ids", nargs="*", metavar="ID", help="ids of tasks")
         forget.add_argument(
@@ -41,14 +43,18 @@ class Command(BaseCommand):
             metavar="HEADER=VALUE",
             help="a stamp that was revoked; a value that is no text as JSON: HEADER=7 is tried as both",
         )
-        forget.add_argument("--dry-run", action="store_true", help="change nothing")
-        for each in (listing, forget):
+        for each in (add, forget):
+            each.add_argument("--dry-run", action="store_true", help="change nothing")
+        for each in (listing, add, forget):
             each.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            store = chosen_revoked(celery_app())
-            if options["command"] == "list":
+            app = celery_app()
+            store = chosen_revoked(app)
+            if options["command"] == "add":
+                self._add(app, **options)
+            elif options["command"] == "list":
                 self._list(store.changes(), as_json=options["json"])
             else:
                 self._forget(store, **options)
@@ -66,6 +72,22 @@ class Command(BaseCommand):
             at = datetime.fromtimestamp(mark.at, UTC).isoformat(timespec="seconds")
             left = text_of(mark.until - found.now)
             self.stdout.write(f"  {mark.revoke.shown:<40} at {at}, remembered for another {left}")
+
+    def _add(self, app: Celery, *, ids: list[str], dry_run: bool, **options: Any) -> None:
+        revokes = [Revoke(task_id) for task_id in dict.fromkeys(ids)]
+        if not dry_run:
+            keep(app, revokes)
+            try:
+                app.control.revoke([revoke.value for revoke in revokes])
+            # kombu and its transports raise what they like. It is kept, and that is what counts.
+            except Exception as exc:
+                self.stderr.write(
+                    f"kept, but the workers could not be told; they find it by themselves: {exc}"
+                )
+        if options["json"]:
+            self._json({"revoked": [_plain(revoke) for revoke in revokes], "dry_run": dry_run})
+        else:
+            self.stdout.write(f"{len(revokes)} {'would be ' if dry_run else ''}revoked")
 
     def _forget(self, store: RevokedStore, *, dry_run: bool, **options: Any) -> None:
         asked = [*(Revoke(task_id) for task_id in options["ids"]), *_stamps(options["stamp"])]

@@ -40,6 +40,12 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"app {status['app']}   mode {status['mode']}   broker {status['broker']}"
     yield f"dead letters go to {status['sink']}"
     yield f"rules of the project's own: {status['project_rules']}"
+    grace = status["grace_seconds"]
+    yield "after SIGTERM running tasks " + (
+        "finish, however long they take: set SHUTDOWN GRACE below what your supervisor waits"
+        if grace is None
+        else f"have {text_of(grace)}, then they are cut and given back"
+    )
     yield "\nSettings"
     for row in status["settings"]:
         yield f"  {row['name']:<50} {row['value']!r:<12} set by {row['set_by']}"
@@ -47,6 +53,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     for task in status["tasks"]:
         yield from _task(task)
     yield from _traffic(status["traffic"])
+    yield from _duplicates(status["duplicates"])
+    yield from _revoked(status["revoked"])
     yield f"\nFindings: {len(status['findings'])}"
     for finding in status["findings"]:
         yield f"  {finding['level'].upper()} {finding['code']}: {finding['what']}"
@@ -94,6 +102,24 @@ def _traffic(traffic: Mapping[str, Any]) -> Iterator[str]:
         yield f"  the budgets of {traffic['budgets_not_read']} more tasks were not read"
     if not (traffic["problem"] or traffic["outages"] or traffic["runs"]):
         yield "  no dependency is down"
+
+
+def _duplicates(duplicates: Mapping[str, Any]) -> Iterator[str]:
+    yield "\nCopies of messages, in the last 30 days"
+    if duplicates["problem"]:
+        yield f"  THE STORE DOES NOT ANSWER, copies are started: {duplicates['problem']}"
+    for each in duplicates["tasks"]:
+        yield f"  {each['task']:<50} succeeded again {each['ran_again']}, not run again {each['not_run']}"
+    if not (duplicates["problem"] or duplicates["tasks"]):
+        yield "  none"
+
+
+def _revoked(revoked: Mapping[str, Any]) -> Iterator[str]:
+    yield f"\nRevokes, remembered for {text_of(revoked['expires_seconds'])}"
+    if revoked["problem"]:
+        yield f"  THE STORE DOES NOT ANSWER, workers know of those that they hear: {revoked['problem']}"
+    else:
+        yield f"  {revoked['count']} of at most {revoked['most']}; manage.py hardening_revoked list"
 
 
 def _span(low: float, high: float) -> str:

@@ -14,6 +14,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.autodiscover_tasks(["tests.system.project"], related_name="retrying")
 app.autodiscover_tasks(["tests.system.project"], related_name="leasing")
+app.autodiscover_tasks(["tests.system.project"], related_name="stopping")
 
 
 class Early(Task):
