@@ -6,6 +6,8 @@ REQUIREMENTS ?= requirements/dev.txt
 # Directories below tests/, in the order they run. tests/chaos takes minutes, and has a target of its own.
 LEVELS ?= unit model contract integration system browser migrations
 PYTEST_ARGS ?=
+# How many tests at a time. Most of them wait for workers, each in a place of its own: more than there are cores.
+PARALLEL ?= 4
 
 DEMO_VENV := .venv-demo
 BIN := $(VENV)/bin
@@ -29,7 +31,7 @@ up: $(DEMO_STAMP) ## The same shop, with its admin and Flower, until Ctrl-C
 
 test: $(STAMP) ## Run the tests of LEVELS against real servers
 	$(BIN)/python -m tests.install_servers
-	$(BIN)/python -m pytest $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(LEVELS)))
+	$(BIN)/python -m pytest -n $(PARALLEL) --dist worksteal $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(LEVELS)))
 
 chaos: $(STAMP) ## A retry storm on real workers, beside plain Celery: four minutes, with a table and histograms
 	$(BIN)/python -m tests.install_servers

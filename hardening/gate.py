@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from .audit import PREFETCH, audit, audit_prefetch
 from .core.findings import Finding, Level, errors_of, render
-from .effective import MISSING, current_value, write_value
+from .effective import MISSING, current_value, set_value, write_value
 from .leases.consumer import hardened_consumer
 from .plugin import hardened
 from .saturation import MAX_CONNECTIONS, connections_row, green_prefetch, highest_concurrency
@@ -135,6 +135,8 @@ def _lease(app: Celery, worker: Any) -> None:
     )
     if leased:
         app.steps["consumer"].update(_LEASE_STEPS)
+        # What runs keeps its message over a lost connection: to cancel it would strand the message.
+        set_value(app, "worker_cancel_long_running_tasks_on_connection_loss", False)
 
 
 def _on_command_line(option: str) -> bool:

@@ -117,6 +117,4 @@ def _entries(timer: Any) -> list[Any]:
 
 
 def _waits(function: Any, consumer: Any) -> bool:
-    return function in (consumer.apply_eta_task, consumer._limit_post_eta) or getattr(
-        function, "holds_credit", False
-    )
+    return function in (consumer.apply_eta_task, consumer._limit_post_eta)

@@ -146,6 +146,10 @@ class Holdings:
         """The tags to renew."""
         return [held.tag for held in list(self._held.values()) if not held.lost]
 
+    def is_ending(self, tag: str) -> bool:
+        """Whether its acknowledgement waits to be sent."""
+        return tag in self._ending
+
     def unsent(self) -> int:
         """How many acknowledgements wait to be sent."""
         return len(self._ending)

@@ -51,6 +51,9 @@ class Keeper:
         self._beat = clock()
         self._excused = 0
         self._wedged = False
+        self.also: str | None = None
+        """A key that lives as long as the worker does, and is renewed with its leases."""
+
         self._renew_at = self._sweep_at = clock()
         _keepers.add(self)
 
@@ -113,6 +116,8 @@ class Keeper:
                 self._holdings.news.append(News(NewsOf.WEDGED, about=f"{silent:.0f} s"))
             return
         self._wedged = False
+        if self.also is not None:
+            store.client.pexpire(self.also, int(self._lease.seconds * 1000))
         tags = self._holdings.tags()
         if tags:
             self._holdings.renewed(tags, now, store.renew(tags), store)

@@ -15,6 +15,7 @@ from hardening.twins.watch import twins_for
 from .auditor import audit_in_turn
 from .holdings import Holdings, News, NewsOf
 from .starting import dropped, start_postponed
+from .strays import Strays
 from .transport import open_store, plain_keys_of
 
 __all__ = ["LeaseUpkeep", "Leases"]
@@ -24,6 +25,7 @@ logger = logging.getLogger("hardening")
 BEAT_EVERY_SECONDS = 1.0
 PLAIN_SWEEP_EVERY_SECONDS = 5.0
 AUDIT_EVERY_SECONDS = 60.0
+STRAYS_EVERY_SECONDS = 15.0
 _REPEAT_FAILURE_SECONDS = 30.0
 
 
@@ -48,6 +50,7 @@ class Leases(bootsteps.StartStopStep):
         bound = min(2.0, consumer.lease.renew_every / 2)
         store = open_store(channel, **about, timeout_seconds=bound)
         consumer.keeper.use(lambda: store)
+        consumer.keeper.also = twins_for(consumer.app).life_key(channel.global_keyprefix)
         consumer.keeper.start()
 
     def stop(self, consumer: Any) -> None:
@@ -75,6 +78,7 @@ class LeaseUpkeep(bootsteps.StartStopStep):
         super().__init__(consumer, **kwargs)
         self._entries: list[Any] = []
         self._reader = NewsReader()
+        self._strays: Strays | None = None
 
     def include_if(self, consumer: Any) -> bool:
         """Only where messages are leased."""
@@ -83,6 +87,7 @@ class LeaseUpkeep(bootsteps.StartStopStep):
     def start(self, consumer: Any) -> None:
         """Begin anew with each connection; what waits in memory has its credit again."""
         self._cancel()
+        self._strays = self._strays or Strays(consumer.holdings)
         for _ in range(consumer.waiting()):
             consumer.qos.increment_eventually()
         repeat = consumer.timer.call_repeatedly
@@ -90,6 +95,7 @@ class LeaseUpkeep(bootsteps.StartStopStep):
             repeat(BEAT_EVERY_SECONDS, self._beat, (consumer,)),
             repeat(PLAIN_SWEEP_EVERY_SECONDS, _sweep_plain_keys, (consumer,)),
             repeat(AUDIT_EVERY_SECONDS, _audit, (consumer,)),
+            repeat(STRAYS_EVERY_SECONDS, self._give_back_strays),
         ]
 
     def stop(self, consumer: Any) -> None:
@@ -109,6 +115,21 @@ class LeaseUpkeep(bootsteps.StartStopStep):
         # The outermost loop of a duty: a failure is logged, the next turn tries again.
         except Exception:
             logger.exception("the upkeep of leases failed; it is tried again in a second")
+
+    def _give_back_strays(self) -> None:
+        try:
+            found = self._strays.give_back() if self._strays is not None else []
+        # The outermost loop of a duty: the next turn tries again.
+        except Exception:
+            logger.exception("messages without an owner could not be looked for")
+            return
+        for message in found:
+            task_id = str((getattr(message, "headers", None) or {}).get("id", message))
+            logger.error(
+                "nothing in this worker would have ended the message of task %s: it goes back",
+                task_id,
+                extra={"task_id": task_id},
+            )
 
     def _cancel(self) -> None:
         for entry in self._entries:

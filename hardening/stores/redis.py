@@ -52,6 +52,10 @@ class RedisStore(OnRedis["_Link"]):
         super().__init__(app, url)
         self._prefix = prefix
 
+    def key_on_broker(self, key: str, global_prefix: str) -> str | None:
+        """The key of a document where this store is the broker's own Redis; else None."""
+        return f"{global_prefix}{self._prefix}{key}" if self._url is None else None
+
     def read(self, key: str) -> Entry:
         """The document, and the time of the server, in one round trip."""
         seconds, micros, version, text = self._ask(lambda link: link.read(key))

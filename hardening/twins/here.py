@@ -17,6 +17,7 @@ __all__ = [
     "Successes",
     "copy_of",
     "has_succeeded_lately",
+    "is_leased",
     "is_ours",
     "is_severed",
     "request_of",
@@ -40,6 +41,11 @@ def unfinished() -> Iterator[Any]:
         if id(request) not in seen and not request.acknowledged:
             seen.add(id(request))
             yield request
+
+
+def is_leased(message: Any) -> bool:
+    """Whether this worker holds a message by a lease on Redis."""
+    return getattr(message.channel, "holdings", None) is not None
 
 
 def request_of(message: Any) -> Any | None:

@@ -11,7 +11,8 @@ one of several who find it so may start. Who has the mark looks for a success on
 wrote that before it gave up its mark: none of the two can miss the other.
 
 Which way it fails: admit. A store that does not answer refuses no start; it is left alone for some seconds
-and said so at most once a minute.
+and said so at most once a minute. Where it is the Redis that keeps the leases, a copy waits instead: without
+it nothing could be acknowledged either.
 """
 
 from __future__ import annotations
@@ -141,6 +142,21 @@ class Records:
         )
         self._lives_until = asked_at + self._lease_seconds
 
+    def life_key(self, global_prefix: str) -> str | None:
+        """The key that says that this worker lives, where the store is the broker's own Redis."""
+        ask = getattr(self._opened(), "key_on_broker", None)
+        return ask(f"{HOLDER_KEY}{self.holder}", global_prefix) if ask is not None else None
+
+    @property
+    def unreachable_with_broker(self) -> bool:
+        """Whether the store is left alone now, and is the broker's own Redis."""
+        return self.unreachable and self.life_key("") is not None
+
+    def _opened(self) -> StateStore:
+        if self._store is None:
+            self._store = chosen_store(self._app, load_settings()[0])
+        return self._store
+
     @property
     def unreachable(self) -> bool:
         """Whether the store is left alone now."""
@@ -152,9 +168,7 @@ class Records:
             return otherwise
         asked_at = self._clock()
         try:
-            if self._store is None:
-                self._store = chosen_store(self._app, load_settings()[0])
-            answer = question(self._store)
+            answer = question(self._opened())
         # Whatever the store raises: admit, and say so.
         except Exception as exc:
             waited = self._clock() - asked_at >= _LONG_SECONDS

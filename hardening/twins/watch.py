@@ -29,6 +29,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from celery import Celery
 
 from hardening.conf import load_settings
+from hardening.core.loading import BackendError
 from hardening.leases.terms import Lease
 
 from . import here
@@ -103,6 +104,13 @@ class Twins:
         self.held = HeldBack()
         self.successes = here.Successes()
 
+    def life_key(self, global_prefix: str) -> str | None:
+        """The key that says that this worker lives, for whoever can renew it while the main loop is blocked."""
+        try:
+            return self._records.life_key(global_prefix)
+        except BackendError:  # A finding of its own; marks are renewed from the main loop then.
+            return None
+
     # Reception
 
     def is_named(self, hostname: str) -> None:
@@ -146,6 +154,9 @@ class Twins:
         marked, other = self._records.take_mark(work)
         if other is not None:
             return Verdict.HOLD, other
+        if not marked and here.is_leased(message) and self._records.unreachable_with_broker:
+            # Its lease needs the same Redis: neither it nor its acknowledgement would come to anything now.
+            return Verdict.HOLD, ""
         # Only now: a copy writes its success before it gives up its mark.
         success = self._records.success_of(work)
         if success is not None:

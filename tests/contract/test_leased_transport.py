@@ -13,6 +13,7 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.asynchronous import Hub
 
 from hardening.leases.holdings import Holdings
+from hardening.leases.strays import Strays
 from hardening.leases.terms import Lease
 from hardening.leases.transport import GARBAGE, lease_connection, open_store, plain_keys_of
 from hardening.testing.servers import RedisServer
@@ -314,3 +315,20 @@ def test_a_killed_connection_is_seen(client, worker) -> None:
         return False
 
     wait_until(broke, 10)
+
+
+def test_a_message_that_nothing_refers_to_goes_back_and_others_stay(redis_server, client, worker) -> None:
+    for number in range(2):
+        send(redis_server, number)
+    mine = worker()
+    mine.read(2)
+    strays = Strays(mine.holdings)
+    kept, dropped = mine.got
+    mine.got.clear()
+
+    assert strays.give_back() == strays.give_back() == []
+    del dropped
+    assert strays.give_back() == [], "it may be on its way"
+    assert [message.payload for message in strays.give_back()] == [1]
+    assert counts(client) == (1, 1, 0)
+    kept.ack()
