@@ -6,6 +6,8 @@ REQUIREMENTS ?= requirements/dev.txt
 # Directories below tests/, in the order they run. tests/chaos takes minutes, and has a target of its own.
 LEVELS ?= unit model contract integration system browser migrations
 PYTEST_ARGS ?=
+# Sections and options of `python -m bench`, e.g. "recovery --kills 50"; see `python -m bench --help`.
+BENCH_ARGS ?= --pairs 3
 # How many tests at a time. Most of them wait for workers, each in a place of its own: more than there are cores.
 PARALLEL ?= 4
 
@@ -46,8 +48,8 @@ format: $(STAMP) ## Format, and mend what the linter can mend
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-bench: $(STAMP) ## Measure what hardening costs, as a ratio to plain Celery
-	$(BIN)/python -m bench
+bench: $(STAMP) ## Measure throughput, recovery, Redis commands and delayed tasks beside plain Celery: half an hour
+	$(BIN)/python -m bench $(BENCH_ARGS)
 
 reference: $(STAMP) ## Write docs/reference from the code
 	$(BIN)/python -m docs.generate

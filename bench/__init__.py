@@ -1,1 +1,1 @@
-"""Measures what hardening costs: ratios against plain Celery, both in one run."""
+"""Measures what hardening costs and what it brings, beside plain Celery in the same run."""

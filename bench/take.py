@@ -120,7 +120,7 @@ def _latencies(setup: Setup, stand: Stand, path: Path) -> list[float]:
             time.sleep(_SETTLE_SECONDS)
             for number in range(LATENCIES):
                 # Not in step with anything that a worker does every second.
-                time.sleep(random.uniform(0.2, 1.2))
+                time.sleep(random.uniform(0.2, 0.9))
                 app.send_task("since", (str(path), time.monotonic()), producer=producer)
                 wanted = number + 1
                 if not wait_for(lambda: len(_lines(path)) >= wanted, worker, LIMIT_SECONDS):  # noqa: B023

@@ -9,7 +9,7 @@ from typing import Any
 
 from celery import bootsteps
 
-from hardening.twins.here import request_of
+from hardening.shutdown.request import OPEN
 from hardening.twins.watch import twins_for
 
 from .auditor import audit_in_turn
@@ -218,15 +218,14 @@ class NewsReader:
             self._failure(news)
 
     def _lost(self, consumer: Any, news: News, task_id: str) -> None:
-        about = {"task_id": task_id, "delivery_tag": news.tag}
-        request: Any = request_of(news.message) if news.message is not None else None
+        request: Any = next((each for each in list(OPEN) if each.message is news.message), None)
         if request is not None and dropped(consumer.holdings, request):
             logger.warning(
-                "the lease of task %s was lost before it began: it is left to others", task_id, extra=about
+                "the lease of task %s was lost before it began: it is left to others",
+                task_id,
+                extra={"task_id": task_id, "delivery_tag": news.tag},
             )
-            return
-        logger.error("the lease of task %s was lost: others may run it as well", task_id, extra=about)
-        if news.message is not None:
+        elif news.message is not None:
             twins_for(consumer.app).on_lost(news.message)
 
     def _failure(self, news: News) -> None:

@@ -248,10 +248,11 @@ def test_a_paused_worker_learns_that_its_lease_was_lost(stage: Stage) -> None:
     started(stage, sent, 2)
     first.process.signal_group(signal.SIGCONT)
 
-    wait_until(lambda: stage.said(f"the lease of task {sent.id} was lost"), 20, stage.logs)
+    wait_until(lambda: stage.said(f"[{sent.id}] lost the lease of its message"), 20, stage.logs)
     stage.release()
     ended(stage, sent, 2)
     stage.nothing_unacked()
+    wait_until(lambda: stage.said("is a duplicate") == 1, 20, stage.logs)
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
