@@ -162,7 +162,9 @@ def test_keys_that_differ_in_any_way_are_different_documents(store) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[1], "text", {"a": object()}, {"a": float("nan")}, {"a": "x" * LARGEST_BYTES}], ids=repr
+    "value",
+    [[1], "text", {"a": object()}, {"a": float("nan")}, {"a": "x" * LARGEST_BYTES}],
+    ids=["list", "text", "object", "nan", "large"],
 )
 def test_what_is_no_small_json_object_is_refused(store, value) -> None:
     with pytest.raises(ValueError, match=r"a document|JSON compliant"):
