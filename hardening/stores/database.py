@@ -19,8 +19,7 @@ from django.db import Error
 from hardening.models import KEY_LENGTH, State
 from hardening.store import ABSENT, Entry, checked_ttl, decoded, encoded, new_version
 
-from .statements import Lost, OnDatabase
-from .statements import Statements as _Statements
+from .statements import Lost, OnDatabase, Statements
 
 __all__ = ["DatabaseStore"]
 
@@ -48,7 +47,7 @@ class DatabaseStore(OnDatabase):
     def read(self, key: str) -> Entry:
         """The document, and the time of the database server, in one statement."""
 
-        def work(sql: _Statements) -> Entry:
+        def work(sql: Statements) -> Entry:
             now, version, text = sql.first(_READ, _column(key))
             if version is None:
                 return Entry(None, ABSENT, float(now))
@@ -68,14 +67,14 @@ class DatabaseStore(OnDatabase):
             return self._try(lambda sql: _create(sql, row))
         return self._try(lambda sql: sql.changes(_CHANGE, *row, version, new))
 
-    def _try(self, work: Callable[[_Statements], bool]) -> bool:
+    def _try(self, work: Callable[[Statements], bool]) -> bool:
         try:
             return self._do(work)
         except Lost:
             return False
 
 
-def _create(sql: _Statements, row: tuple[str, int, float, str]) -> bool:
+def _create(sql: Statements, row: tuple[str, int, float, str]) -> bool:
     if sql.changes(_REUSE, *row, row[1]):
         return True
     sql.changes(_CREATE, *row)

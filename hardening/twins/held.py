@@ -12,14 +12,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery.exceptions import InvalidTaskError
 from kombu.exceptions import ContentDisallowed, DecodeError
 
 from .here import is_ours
 
-__all__ = ["HeldBack"]
+__all__ = ["HeldBack", "Kept"]
 
 logger = logging.getLogger("hardening")
 
@@ -38,6 +38,13 @@ class _Held:
     told: bool = False
     asked: bool = False
     """Whether it goes through reception just now."""
+
+
+class Kept(NamedTuple):
+    """A message that is handed over, and the id of its task."""
+
+    id: str
+    message: Any
 
 
 class HeldBack:
@@ -75,6 +82,15 @@ class HeldBack:
         held = self._held.pop(id(message), None)
         if held is not None and held.qos is not None and held.qos is held.arrival.consumer.qos:
             held.qos.decrement_eventually()
+
+    def hand_over(self) -> list[Kept]:
+        """Hold none any more: for a worker that stops, and gives them to others."""
+        held, self._held = list(self._held.values()), {}
+        return [
+            Kept(str((each.arrival.message.headers or {}).get("id", "?")), each.arrival.message)
+            for each in held
+            if not each.arrival.message.acknowledged and is_ours(each.arrival.message, each.arrival.consumer)
+        ]
 
     def ask_again(self) -> None:
         """Send what is due through reception once more; drop what the broker has given to others."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hardening.shutdown.drain import SOURCES
+
 from .watch import Twins, twins_for
 from .work import may_have_twin
 
@@ -29,4 +31,6 @@ def prepare(consumer: Any) -> TwinStep:
     """The step of a worker."""
     twins = twins_for(consumer.app)
     twins.is_named(consumer.hostname)
+    if twins.held.hand_over not in SOURCES:
+        SOURCES.append(twins.held.hand_over)
     return TwinStep(twins)

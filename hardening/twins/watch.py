@@ -105,7 +105,7 @@ class Twins:
         self.successes = here.Successes()
 
     def life_key(self, global_prefix: str) -> str | None:
-        """The key that says that this worker lives, for whoever can renew it while the main loop is blocked."""
+        """The key that says that this worker lives, for who can renew it while the main loop is blocked."""
         try:
             return self._records.life_key(global_prefix)
         except BackendError:  # A finding of its own; marks are renewed from the main loop then.

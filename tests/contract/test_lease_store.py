@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from hardening.leases.auditor import audit, audit_in_turn
 from hardening.leases.holdings import Holdings, NewsOf
@@ -40,7 +43,7 @@ def store_of(client: redis.Redis, holder: str = "a", *, seconds: float = LEASE_S
     return made
 
 
-def take(client: redis.Redis, tag: str, *lists: str, seconds: float = LEASE_SECONDS) -> object:
+def take(client: redis.Redis, tag: str, *lists: str, seconds: float = LEASE_SECONDS) -> Any:
     keys = [KEYS.index, KEYS.messages, *lists]
     return client.eval(TAKE, len(keys), *keys, tag, seconds, "a")
 
@@ -210,7 +213,7 @@ def holding(store: LeaseStore, tag: str = "t1", message: bytes = b"message") -> 
 def test_an_acknowledgement_that_redis_does_not_take_is_kept_and_sent_later(client, store) -> None:
     client.lpush("queue", b"message")
     take(client, "t1", "queue", seconds=60)
-    down = redis.Redis(port=1, retry=None)
+    down = redis.Redis(port=1, retry=Retry(NoBackoff(), 0))
     holdings = holding(store_of(client))
     holdings.store = LeaseStore(down, KEYS, seconds=1, holder="a")
 

@@ -46,7 +46,8 @@ class Worker:
     def connect(self) -> None:
         self.connection = Connection(self.url, transport_options=self.options)
         lease_connection(self.connection, self.holdings, self.lease, "w")
-        self.channel: Any = self.connection.default_channel
+        channel: Any = self.connection.default_channel
+        self.channel = channel
         self.holdings.store = open_store(self.channel, lease=self.lease, holder="w")
         self.channel.basic_qos(0, self.prefetch, False)
         self.consumer = Consumer(
@@ -69,14 +70,17 @@ class Worker:
 
     def close(self) -> None:
         self.connection.close()
-        self.holdings.store.client.close()
+        store: Any = self.holdings.store
+        store.client.close()
 
 
 class InALoop(Worker):
     """As on prefork: the transport is part of an event loop."""
 
+    hub: Any = None
+
     def connect(self) -> None:
-        if hasattr(self, "hub"):
+        if self.hub is not None:
             self.hub.close()
         self.hub = Hub()
         super().connect()

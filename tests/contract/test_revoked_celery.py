@@ -32,8 +32,9 @@ def plain() -> Iterator[Any]:
 
 
 def task_of(app: Any) -> Any:
-    @app.task(name="t", shared=False, acks_late=True)
     def t() -> None: ...
+
+    app.task(name="t", shared=False, acks_late=True)(t)
 
     app.finalize()
     return app.tasks["t"]

@@ -19,7 +19,7 @@ from django.db import DatabaseError, OperationalError, connections, transaction
 
 from hardening.models import State
 from hardening.store import ABSENT, LARGEST_BYTES, StateStore, StoreBusy, StoreUnavailable, update
-from hardening.stores import database as database_module
+from hardening.stores import statements as statements_module
 from hardening.stores.database import DatabaseStore
 from hardening.stores.memory import MemoryStore
 from hardening.stores.redis import RedisStore
@@ -327,7 +327,7 @@ def test_a_swap_whose_answer_was_lost_is_done_once(store, monkeypatch) -> None:
 def test_a_swap_whose_commit_was_not_confirmed_is_done_once(store, monkeypatch, existing) -> None:
     if existing:
         count(store, 1)
-    real = database_module._Statements.changes
+    real = statements_module.Statements.changes
     lost = iter([True])
 
     def changes(self, statement, *args):
@@ -336,7 +336,7 @@ def test_a_swap_whose_commit_was_not_confirmed_is_done_once(store, monkeypatch, 
             raise OperationalError("server closed the connection unexpectedly")
         return answer
 
-    monkeypatch.setattr(database_module._Statements, "changes", changes)
+    monkeypatch.setattr(statements_module.Statements, "changes", changes)
 
     count(store, 1)
 

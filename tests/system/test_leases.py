@@ -213,7 +213,7 @@ def leased_for(broker: RedisServer) -> float:
     with redis.Redis.from_url(broker.url) as client:
         seconds, micros = client.time()
         scores = [score for _, score in client.zrange("unacked_index.leased", 0, -1, withscores=True)]
-    return min(scores, default=0.0) - seconds - micros / 1e6
+    return float(min(scores, default=0.0) - seconds - micros / 1e6)
 
 
 def test_a_paused_worker_begins_nothing_that_others_have(stage: Stage) -> None:
@@ -311,7 +311,7 @@ def test_workers_that_talk_to_each_other_hold_only_their_tasks(stage: Stage, poo
     sent = [stage.send("until_released") for _ in range(3)]
     for each in sent:
         started(stage, each)
-    replies = stage.sender.control.ping(timeout=5)
+    replies: Any = stage.sender.control.ping(timeout=5)
     assert len(replies) == 3
     wait_until(lambda: stage.unacked() == 3, 10, lambda: str(stage.unacked()))
     stage.release()

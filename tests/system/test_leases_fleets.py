@@ -192,23 +192,26 @@ def test_an_idle_worker_takes_a_message_of_any_priority_within_a_second_or_so(
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
 def test_a_redis_that_is_full_loses_no_message(new_stage: Callable[..., Any], pool: str) -> None:
-    with RedisServer(maxmemory="6mb") as full, RedisServer() as results:
-        with new_stage("redis", own_redis=full) as stage:
-            running = worker(stage, pool=pool, concurrency=1, CELERY_RESULT_BACKEND=results.url)
-            first = stage.send("until_released")
-            started(stage, first)
-            rest = [stage.send("outlast", 0) for _ in range(6)]
-            with redis.Redis.from_url(stage.broker_url) as client:
-                wait_until(lambda: client.llen("celery") + stage.unacked() == 7, 20, stage.logs)
-                client.config_set("maxmemory", 1)
-                stage.release()
-                wait_until(lambda: stage.said("Redis is full"), 30, stage.logs)
-                assert running.process.is_running
-                client.config_set("maxmemory", 0)
-            for each in (first, *rest):
-                ended(stage, each)
-            stage.nothing_unacked()
-            assert {runs(stage, each) for each in rest} == {(1, 1)}
+    with (
+        RedisServer(maxmemory="6mb") as full,
+        RedisServer() as results,
+        new_stage("redis", own_redis=full) as stage,
+    ):
+        running = worker(stage, pool=pool, concurrency=1, CELERY_RESULT_BACKEND=results.url)
+        first = stage.send("until_released")
+        started(stage, first)
+        rest = [stage.send("outlast", 0) for _ in range(6)]
+        with redis.Redis.from_url(stage.broker_url) as client:
+            wait_until(lambda: client.llen("celery") + stage.unacked() == 7, 20, stage.logs)
+            client.config_set("maxmemory", 1)
+            stage.release()
+            wait_until(lambda: stage.said("Redis is full"), 30, stage.logs)
+            assert running.process.is_running
+            client.config_set("maxmemory", 0)
+        for each in (first, *rest):
+            ended(stage, each)
+        stage.nothing_unacked()
+        assert {runs(stage, each) for each in rest} == {(1, 1)}
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
@@ -256,12 +259,15 @@ def _renewed(client: Any, index: str) -> bool:
 def test_a_worker_of_a_redis_that_stops_as_it_starts_lives_on(
     new_stage: Callable[..., Any],
 ) -> None:
-    with RedisServer(append_only=True) as broker, RedisServer() as results:
-        with new_stage("redis", own_redis=broker) as stage:
-            running = worker(stage, CELERY_RESULT_BACKEND=results.url)
-            broker.kill()
-            time.sleep(LEASE_SECONDS)
-            broker.start()
-            sent = stage.send("outlast", 0)
-            ended(stage, sent)
-            assert running.process.is_running
+    with (
+        RedisServer(append_only=True) as broker,
+        RedisServer() as results,
+        new_stage("redis", own_redis=broker) as stage,
+    ):
+        running = worker(stage, CELERY_RESULT_BACKEND=results.url)
+        broker.kill()
+        time.sleep(LEASE_SECONDS)
+        broker.start()
+        sent = stage.send("outlast", 0)
+        ended(stage, sent)
+        assert running.process.is_running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -282,6 +283,38 @@ def test_a_store_that_is_down_starts_everything(store: Switchable, clock: Clock)
     store.down = True
     assert Worker(store, clock).arrive().started == 1
     assert Worker(store, clock).arrive().started == 1
+
+
+def test_a_copy_waits_for_a_store_that_is_the_redis_which_keeps_its_lease(
+    store: Switchable, clock: Clock
+) -> None:
+    def key_on_broker(key: str, global_prefix: str) -> str:
+        return f"{global_prefix}{key}"
+
+    store.key_on_broker = key_on_broker  # type: ignore[attr-defined]
+    worker = Worker(store, clock)
+    worker.channel.holdings = SimpleNamespace(is_ours=lambda tag: True)
+    store.down = True
+    copy = worker.arrive()
+    assert copy.started == 0
+
+    store.down = False
+    clock.now += 6.0
+    worker.twins.held.ask_again()
+    assert copy.started == 1
+
+
+def test_held_copies_are_handed_over_to_a_drain_and_held_no_more(store: Switchable, clock: Clock) -> None:
+    first, second = Worker(store, clock), Worker(store, clock)
+    first.run(first.arrive().message)
+    state.reset_state()
+    copy = second.arrive()
+
+    assert [(kept.id, kept.message) for kept in second.twins.held.hand_over()] == [("an id", copy.message)]
+
+    clock.now += 60.0
+    second.twins.held.ask_again()
+    assert (copy.started, copy.acknowledged, len(second.twins.held)) == (0, 0, 0)
 
 
 def test_a_mark_that_could_not_be_had_is_tried_again(store: Switchable, clock: Clock) -> None:
