@@ -43,7 +43,7 @@ def main() -> None:
         "--plain-kills", type=int, default=1, help="recovery: of plain Celery, two minutes each (default 1)"
     )
     parser.add_argument(
-        "--side-by-side", type=int, default=3, help="recovery: rows at the same time (default 3)"
+        "--side-by-side", type=int, default=4, help="recovery: rows at the same time (default 4)"
     )
     parser.add_argument(
         "--tasks", type=int, default=2000, help="commands: tasks to count with (default 2000)"

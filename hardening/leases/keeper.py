@@ -33,6 +33,7 @@ __all__ = ["SWEEP_EVERY_SECONDS", "Keeper"]
 
 SWEEP_EVERY_SECONDS = 1.0
 _SWEEP_AT_ONCE = 100
+_SWEEP_SECONDS = 0.5
 _LONGEST_NAP_SECONDS = 0.25
 
 
@@ -99,8 +100,8 @@ class Keeper:
                 self._renew(store, now)
                 self._renew_at = now + self._lease.renew_every
             if self._sweep_at <= now:
-                self._sweep(store)
-                self._sweep_at = now + SWEEP_EVERY_SECONDS
+                more = self._sweep(store)
+                self._sweep_at = self._clock() if more else now + SWEEP_EVERY_SECONDS
         # The thread must go on, whatever Redis or the network did.
         except Exception as exc:
             self._drop()
@@ -122,16 +123,16 @@ class Keeper:
         if tags:
             self._holdings.renewed(tags, now, store.renew(tags), store)
 
-    def _sweep(self, store: LeaseStore) -> None:
-        while found := store.expired(_SWEEP_AT_ONCE):
-            restored = 0
-            for expired in found:
-                entry = expired.entry
-                if store.restore(expired.tag, list_key=entry.list_key, message=as_redelivered(entry.message)):
-                    restored += 1
-                    self._holdings.news.append(News(NewsOf.RECOVERED, expired.tag, about=entry.holder))
-            if len(found) < _SWEEP_AT_ONCE or not restored:
-                return
+    def _sweep(self, store: LeaseStore) -> bool:
+        """Give to others what silent workers held. Whether there is more: our own leases come first."""
+        until = self._clock() + _SWEEP_SECONDS
+        while True:
+            found = store.recover(_SWEEP_AT_ONCE, as_redelivered)
+            news = self._holdings.news
+            news += [News(NewsOf.RECOVERED, tag, about=holder) for tag, holder in found.restored]
+            news += [News(NewsOf.FAILED, tag, about=f"{tag}: {why}") for tag, why in found.failed]
+            if not found.more or self._clock() >= until:
+                return found.more
 
     def _run(self) -> None:
         while self._alive and self._pid == os.getpid():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,13 +12,26 @@ from redis import Redis, RedisError
 
 from . import scripts
 
-__all__ = ["Entry", "Expired", "LeaseKeys", "LeaseStore", "Renewal", "entry_of", "pack", "unpack"]
+__all__ = [
+    "Entry",
+    "Expired",
+    "LeaseKeys",
+    "LeaseStore",
+    "Recovered",
+    "Renewal",
+    "entry_of",
+    "pack",
+    "unpack",
+]
 
 RETURNED_SECONDS = 86_400.0
 """How long it is remembered that a message was given to others: longer than a process may be paused."""
 
 LONGEST_PAUSE_SECONDS = 3.0
 """Between two sweeps, of which each worker does one a second. In a longer one nobody could renew."""
+
+POSTPONED_SECONDS = 60.0
+GARBAGE = "hardening.garbage"
 
 _AT_ONCE = 500
 _SCAN = 1000
@@ -32,6 +45,8 @@ class LeaseKeys:
     messages: str
     returned: str
     sweeps: str
+    garbage: str
+    """For what was found in a queue, or leased, and is no message."""
 
     @classmethod
     def beside(cls, *, index: str, messages: str, prefix: str = "") -> LeaseKeys:
@@ -41,6 +56,7 @@ class LeaseKeys:
             messages=f"{prefix}{messages}.leased",
             returned=f"{prefix}{messages}.returned",
             sweeps=f"{prefix}{messages}.sweeps",
+            garbage=f"{prefix}{GARBAGE}",
         )
 
 
@@ -59,6 +75,16 @@ class Expired:
 
     tag: str
     entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a sweep did: tag and holder of each message given to others, tag and reason of each that cannot
+    be, and whether there may be more."""
+
+    restored: tuple[tuple[str, str], ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +148,46 @@ class LeaseStore:
         """Messages whose lease ran out, those first that ran out first."""
         args = [most, LONGEST_PAUSE_SECONDS, self._quiet_seconds, self._seconds]
         found = self._expired(keys=[*self._pair, self.keys.sweeps], args=args)
-        return [Expired(_text(tag), unpack(entry)) for tag, entry in found]
+        expired = []
+        for tag, packed in found:
+            entry = entry_of(packed)
+            if entry is not None:
+                expired.append(Expired(_text(tag), entry))
+            else:
+                self._set_aside(_text(tag), packed)
+        return expired
+
+    def recover(self, most: int, again: Callable[[bytes], bytes]) -> Recovered:
+        """Give what ran out to others, in three round trips; `again` makes of a message what goes back.
+
+        One that its list refuses is tried again after a minute: it must not stand in the way of the rest.
+        """
+        expired = self.expired(most)
+        restored, failed = [], []
+        with self.client.pipeline(transaction=False) as pipe:
+            for each in expired:
+                keys = [*self._pair, self.keys.returned, each.entry.list_key, self.keys.sweeps]
+                message = again(each.entry.message)
+                self._restore(
+                    keys=keys, args=[each.tag, message, RETURNED_SECONDS, LONGEST_PAUSE_SECONDS], client=pipe
+                )
+            answers: list[Any] = pipe.execute(raise_on_error=False) if expired else []
+        for each, answer in zip(expired, answers, strict=True):
+            if isinstance(answer, Exception):
+                failed.append((each.tag, str(answer)))
+                later = self.client.time()[0] + POSTPONED_SECONDS
+                self.client.zadd(self.keys.index, {each.tag: later}, xx=True)
+            elif answer:
+                restored.append((each.tag, each.entry.holder))
+        more = len(expired) == most and bool(restored)
+        return Recovered(tuple(restored), tuple(failed), more)
+
+    def _set_aside(self, tag: str, packed: bytes) -> None:
+        with self.client.pipeline() as pipe:
+            pipe.lpush(self.keys.garbage, packed)
+            pipe.hdel(self.keys.messages, tag)
+            pipe.zrem(self.keys.index, tag)
+            pipe.execute()
 
     def restore(self, tag: str, *, list_key: str, message: bytes) -> bool:
         """Give an expired message to others. False: it was renewed or restored meanwhile."""

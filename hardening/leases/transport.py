@@ -41,8 +41,8 @@ __all__ = ["LeasedPoller", "keys_of", "lease_connection", "open_store", "plain_k
 
 logger = logging.getLogger("hardening")
 
-GARBAGE = "hardening.garbage"
-"""The list for what was found in a queue and is no message."""
+MOST_BELLS = 16
+"""Lists beyond these are looked at once a second and no sooner: each costs a connection of each worker."""
 
 _TAKE_SHA = sha1(scripts.TAKE.encode(), usedforsecurity=False).hexdigest()
 _TAKE = "lease:take"
@@ -185,6 +185,7 @@ class LeasedChannel:
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         self._bells: dict[str, _Bell] = {}
+        self._bell_pool: Any = None
         self._taking: tuple[str, dict[str, str], float] | None = None
         self._script_known = False
         self._dry = False
@@ -245,11 +246,7 @@ class LeasedChannel:
             self._script_known = False
             return False
         except OutOfMemoryError as exc:
-            # It was refused before it changed anything.
-            self._rest(_PAUSE_SECONDS)
-            if self.clock() >= self._say_full_at:
-                self._say_full_at = self.clock() + _REPEAT_SECONDS
-                logger.error("Redis is full: no message can be taken, and none is lost (%s)", exc)
+            self._is_full(exc)  # It was refused before it changed anything.
             return False
         finally:
             self._flush_brpop_reauth()
@@ -265,6 +262,12 @@ class LeasedChannel:
         list_key = bytes_to_str(answer[0])
         self._watch(list_key)
         return bool(self._deliver_leased(tag, list_key, lists[list_key], answer[1], taking[2]))
+
+    def _is_full(self: Any, exc: Exception) -> None:
+        self._rest(_PAUSE_SECONDS)
+        if self.clock() >= self._say_full_at:
+            self._say_full_at = self.clock() + _REPEAT_SECONDS
+            logger.error("Redis is full: no message can be taken, and none is lost (%s)", exc)
 
     def _rest(self: Any, seconds: float) -> None:
         self._dry = True
@@ -321,7 +324,7 @@ class LeasedChannel:
             self._flush_brpop_reauth()
 
     def _set_aside(self: Any, tag: str, list_key: str, item: bytes, exc: Exception) -> None:
-        garbage = f"{self.global_keyprefix}{GARBAGE}"
+        garbage = keys_of(self).garbage
         logger.error(
             "what was in the list %s is no message of kombu's (%s): it is kept in the list %s",
             list_key,
@@ -336,9 +339,13 @@ class LeasedChannel:
     # The bells.
 
     def _watch(self: Any, list_key: str) -> None:
-        if list_key not in self._bells:
+        if list_key not in self._bells and len(self._bells) < MOST_BELLS:
             number = len(self._bells)
-            bell = _Bell(self._create_client(asynchronous=True), list_key, number)
+            if self._bell_pool is None:
+                # Apart from kombu's, which has ten connections unless the project asks for more.
+                self._bell_pool = self._get_pool(asynchronous=True)
+                self._bell_pool.max_connections = 2 * MOST_BELLS
+            bell = _Bell(self.Client(connection_pool=self._bell_pool), list_key, number)
             bell.client.connection = None
             self._bells[list_key] = bell
             self.handlers[bell.type] = partial(self._rung, bell)
@@ -370,6 +377,9 @@ class LeasedChannel:
         except self.connection_errors:
             bell.client.connection.disconnect()
             raise
+        except OutOfMemoryError as exc:
+            self._is_full(exc)
+            return False
         self._dry = False
         return False
 
@@ -401,9 +411,9 @@ class LeasedChannel:
             self._finish_taking()
         super().close()  # type: ignore[misc]
         for bell in self._bells.values():
-            connection, bell.client.connection = bell.client.connection, None
-            if connection is not None:
-                connection.disconnect()
+            bell.client.connection = None
+        if self._bell_pool is not None:
+            self._bell_pool.disconnect()
 
     def _finish_taking(self: Any) -> None:
         taking, self._taking = self._taking, None

@@ -15,7 +15,7 @@ from hardening.leases.auditor import audit, audit_in_turn
 from hardening.leases.holdings import Holdings, NewsOf
 from hardening.leases.keeper import Keeper
 from hardening.leases.scripts import TAKE
-from hardening.leases.store import LeaseKeys, LeaseStore, unpack
+from hardening.leases.store import LeaseKeys, LeaseStore, pack, unpack
 from hardening.leases.terms import Lease
 from hardening.testing.servers import RedisServer
 from tests.helpers.wait import wait_until
@@ -178,6 +178,41 @@ def test_an_old_sweep_never_keeps_others_quiet_for_longer_than_its_time(client, 
     client.hset(KEYS.sweeps, mapping={"at": time.time(), "quiet": time.time() + 9999})
 
     wait_until(lambda: store.expired(10), 5)
+
+
+def test_what_cannot_go_back_does_not_stand_in_the_way_of_the_rest(client, store) -> None:
+    client.lpush("queue", *(str(number) for number in range(250)))
+    for number in range(250):
+        take(client, f"t{number}", "queue")
+    client.hset(KEYS.messages, "t0", "no entry")
+    client.hset(KEYS.messages, "t1", pack("a string", "a", b"message"))
+    client.set("a string", "of somebody's")
+    over(store)
+    time.sleep(LEASE_SECONDS)
+
+    found = [store.recover(100, bytes) for _ in range(4)]
+
+    assert sum(len(each.restored) for each in found) == client.llen("queue") == 248
+    assert [tag for each in found for tag, _ in each.failed] == ["t1"]
+    assert client.lrange(KEYS.garbage, 0, -1) == [b"no entry"]
+    assert client.zscore(KEYS.index, "t1") > time.time() + 30
+    assert [each.more for each in found] == [True, True, False, False]
+
+
+def test_a_sweep_of_thousands_leaves_the_keeper_time_for_its_own(client) -> None:
+    store = store_of(client, "b", seconds=0.9)
+    client.lpush("queue", *(str(number) for number in range(5000)))
+    for number in range(5000):
+        take(client, f"t{number}", "queue", seconds=0.1)
+    holdings = holding(store, "mine")
+    keeper = keeper_of(store, holdings)
+    keeper.start()
+    try:
+        wait_until(lambda: client.llen("queue") == 5000, 60)
+    finally:
+        keeper.stop()
+    assert client.hexists(KEYS.messages, "mine")
+    assert NewsOf.LOST not in [news.of for news in holdings.news]
 
 
 @pytest.mark.parametrize("keys", [(KEYS.index, KEYS.messages), PLAIN])

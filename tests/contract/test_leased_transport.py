@@ -13,9 +13,10 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.asynchronous import Hub
 
 from hardening.leases.holdings import Holdings
+from hardening.leases.store import GARBAGE
 from hardening.leases.strays import Strays
 from hardening.leases.terms import Lease
-from hardening.leases.transport import GARBAGE, lease_connection, open_store, plain_keys_of
+from hardening.leases.transport import MOST_BELLS, lease_connection, open_store, plain_keys_of
 from hardening.testing.servers import RedisServer
 from tests.helpers.wait import wait_until
 
@@ -257,6 +258,39 @@ def test_a_list_of_another_priority_is_found_and_then_watched(redis_server, clie
     mine.turn(0.3)
     assert [message.payload for message in mine.got] == [0, 1, 2]
     assert sorted(mine.channel._bells) == ["other", "queue", "queue\x06\x169"]
+
+
+def test_many_queues_are_watched_with_a_bounded_number_of_connections(redis_server, client, worker) -> None:
+    mine = worker(max_connections=3)
+    for number in range(40):
+        mine.consumer.add_queue(queue(f"q{number}"))
+    mine.consumer.consume()
+    for _ in range(3):
+        mine.turn(0.3)
+    assert len(mine.channel._bells) == MOST_BELLS
+
+    for number in (0, 39):
+        send(redis_server, number, name=f"q{number}")
+    assert sorted(message.payload for message in mine.read(2)) == [0, 39]
+
+
+def test_an_idle_worker_of_a_full_redis_waits_and_goes_on(redis_server, client, worker) -> None:
+    mine = worker()
+    mine.turn(0.2)
+    mine.turn(0.2)
+    client.config_set("maxmemory", 1)
+    try:
+        # The bells are refused as well, from the next time on that they are put on.
+        for bell in mine.channel._bells.values():
+            bell.client.connection.disconnect()
+            bell.since = None
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            mine.turn(0.2)
+    finally:
+        client.config_set("maxmemory", 0)
+    send(redis_server, 1)
+    assert [message.payload for message in mine.read(1)] == [1]
 
 
 def test_a_script_that_the_server_forgot_is_sent_again(redis_server, client, worker) -> None:
