@@ -28,7 +28,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "kombu's way": ("hardened", {"LEASE": {"ATOMIC_TAKE": False}}),
     "plain": ("plain", {}),
 }
-LATENCIES = 30
+LATENCIES = 20
 _SETTLE_SECONDS = 3.0
 
 
@@ -38,6 +38,9 @@ class Outcome:
 
     case: Case
     rates: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in VARIANTS})
+    cpu: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in VARIANTS})
+    """Processor seconds of the whole worker for a task: less noisy than its pace."""
+
     latencies: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in VARIANTS})
     problems: list[str] = field(default_factory=list)
 
@@ -54,6 +57,7 @@ class Outcome:
                 {
                     "name": name,
                     "per_second": [round(rate, 1) for rate in self.rates[name]],
+                    "cpu_microseconds_per_task": [round(used * 1e6) for used in self.cpu[name]],
                     "ratio_to_plain": _rounded(self.ratio(name)),
                     "latency_milliseconds": summary([each * 1e3 for each in self.latencies[name]]),
                 }
@@ -66,9 +70,9 @@ class Outcome:
 def run(options: Namespace) -> list[dict[str, Any]]:
     """Measure and print both pools."""
     print(
-        "Redis: no-op tasks a second, median of alternating runs; milliseconds from publishing to the start\n"
-        "on an idle worker.\n"
-        f"{'pool':<9}{'taken':<14}{'a second':>9}{'to plain':>10}{'p50 ms':>9}{'p99 ms':>9}"
+        "Redis: no-op tasks a second, median of alternating runs; processor time of the whole worker\n"
+        "for a task; milliseconds from publishing to the start on an idle worker.\n"
+        f"{'pool':<9}{'taken':<14}{'a second':>9}{'to plain':>10}{'cpu us':>8}{'p50 ms':>9}{'p99 ms':>9}"
     )
     cases = [case for case in CASES if case.broker == "redis" and case.task == "noop"]
     return [_pool(case, options.rounds).as_dict() for case in cases if options.only in case.pool]
@@ -88,6 +92,7 @@ def _pool(case: Case, rounds: int) -> Outcome:
         print(
             f"{case.pool:<9}{name:<14}{statistics.median(rates) if rates else 0:>9.1f}"
             f"{f'{ratio:.3f}' if ratio else '-':>10}"
+            f"{statistics.median(outcome.cpu[name]) * 1e6 if outcome.cpu[name] else 0:>8.0f}"
             f"{latencies.get('p50', 0):>9.1f}{latencies.get('p99', 0):>9.1f}",
             flush=True,
         )
@@ -100,7 +105,9 @@ def _measure(case: Case, stand: Stand, rounds: int, outcome: Outcome) -> None:
     runs = Runs(case, stand)
     for number in range(rounds):
         for name in list(VARIANTS) if number % 2 else reversed(VARIANTS):
-            outcome.rates[name].append(runs.run(_setup(case, name), LIMIT_SECONDS)[0])
+            rate, cpu = runs.run(_setup(case, name), LIMIT_SECONDS)
+            outcome.rates[name].append(rate)
+            outcome.cpu[name].append(cpu)
     for name in VARIANTS:
         outcome.latencies[name] = _latencies(_setup(case, name), stand, stand.directory / f"since {name}")
 

@@ -8,10 +8,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import celery._state
-from celery import Celery
+from celery import Celery, signals
 from celery.app.annotations import prepare, resolve_all
 
 from .conf import REPORT, HardeningSettings, load_settings
+from .core.identity import mark_publish
 from .effective import project_values, set_value, transport_of, write_value
 from .enforced import Enforced, rows_for
 from .policy import UNSET, TaskPolicy, explicit_attribute, opt_out_reason, source_of
@@ -61,6 +62,8 @@ def harden(app: Celery) -> Celery:
     if _is_configured(app):
         _configure(app)
     _add_boot_steps(app)
+    if not _apps[app].reporting:
+        signals.before_task_publish.connect(mark_publish, weak=False, dispatch_uid="hardening.mark_publish")
     return app
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 __all__ = [
     "ATTEMPTS_HEADER",
@@ -16,11 +16,14 @@ __all__ = [
     "KEY_HEADER",
     "LETTER_HEADER",
     "PARKED_HEADER",
+    "PUBLISHED_HEADER",
     "REPLAY_HEADER",
     "Identity",
     "first_header",
     "first_moment",
     "identity_of",
+    "mark_publish",
+    "publish_of",
     "replay_task_id",
 ]
 
@@ -30,6 +33,9 @@ LETTER_HEADER = "hardening_letter"
 ATTEMPTS_HEADER = "hardening_attempts"
 FIRST_HEADER = "hardening_first"
 """When the message was first published, and its id. The age of its work counts from here."""
+
+PUBLISHED_HEADER = "hardening_published"
+"""One publish of a message, over its retries and redeliveries: the same id sent again is another one."""
 
 DUE_HEADER = "hardening_due"
 """When a message that waits in stages may run: seconds since the epoch."""
@@ -71,6 +77,18 @@ def first_moment(header: object, task_id: str) -> float | None:
         except ValueError:
             return None
     return float(header) if isinstance(header, (int, float)) else None
+
+
+def mark_publish(headers: object = None, **_: object) -> None:
+    """Receives before_task_publish: gives a message a mark of its own. A retry keeps that of its message."""
+    if isinstance(headers, dict) and headers.get("id") and not publish_of(headers, headers["id"]):
+        headers[PUBLISHED_HEADER] = f"{uuid4().hex} {headers['id']}"
+
+
+def publish_of(headers: Mapping[str, Any], task_id: object) -> str:
+    """The mark; empty where there is none for this task."""
+    mark, _, owner = str(headers.get(PUBLISHED_HEADER) or "").partition(" ")
+    return mark if owner == str(task_id) else ""
 
 
 def identity_of(headers: Mapping[str, Any], task_id: str) -> Identity:

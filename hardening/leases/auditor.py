@@ -17,7 +17,16 @@ from .store import LeaseStore
 
 __all__ = ["audit", "audit_in_turn", "orphans"]
 
-_SCAN = 1000
+_FIND = """
+local step = redis.call('HSCAN', KEYS[2], ARGV[1], 'COUNT', 200)
+local found = {}
+for i = 1, #step[2], 2 do
+    if not redis.call('ZSCORE', KEYS[1], step[2][i]) then found[#found + 1] = step[2][i] end
+end
+return {step[1], found}
+"""
+"""In the server, so that no message travels: they may be large, and many."""
+
 _ADOPT_PLAIN = """
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then return 0 end
 return redis.call('ZADD', KEYS[1], 'NX', redis.call('TIME')[1], ARGV[1])
@@ -26,16 +35,13 @@ return redis.call('ZADD', KEYS[1], 'NX', redis.call('TIME')[1], ARGV[1])
 
 def orphans(client: Redis, *, index: str, messages: str) -> Iterator[str]:
     """The tags in a hash of messages that its index lacks."""
+    find = client.register_script(_FIND)
     cursor: Any = 0
     while True:
-        cursor, page = client.hscan(messages, cursor=cursor, count=_SCAN)
-        tags: list[Any] = list(page)
-        if tags:
-            scores: Any = client.zmscore(index, tags)
-            for tag, score in zip(tags, scores, strict=True):
-                if score is None:
-                    yield tag.decode() if isinstance(tag, bytes) else str(tag)
-        if not cursor:
+        cursor, found = find(keys=[index, messages], args=[cursor])
+        for tag in found:
+            yield tag.decode() if isinstance(tag, bytes) else str(tag)
+        if not int(cursor):
             return
 
 

@@ -42,7 +42,9 @@ class HardenedConsumer:
         lease_connection(connection, self.holdings, self.lease, self.holder)
         self.keeper.excuse()
         try:
-            return self.ensure_connected(connection)
+            connected = self.ensure_connected(connection)
+            connected.default_channel.lease_messages()
+            return connected
         finally:
             self.keeper.back()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,10 @@ if TYPE_CHECKING:  # redis-py is there only where Redis is the broker.
     from .store import LeaseStore, Renewal
 
 __all__ = ["Held", "Holdings", "News", "NewsOf", "holdings_of"]
+
+
+REST_SECONDS = 0.9
+"""After an acknowledgement that Redis did not take; what waits is tried once a second."""
 
 
 class NewsOf(Enum):
@@ -113,6 +117,10 @@ class Holdings:
         self.postponed: dict[str, Any] = {}
         """Requests that wait for their lease to be sure, by tag; see `starting`."""
 
+        self.on_late: Callable[[Any], None] | None = None
+        """Told of a message whose acknowledgement came after others had been given it."""
+
+        self._resting_until = 0.0
         self._held: dict[str, Held] = {}
         self._ending: dict[str, _Ending] = {}
 
@@ -202,13 +210,18 @@ class Holdings:
             else:
                 store.settle(tag)  # Acknowledged between the two.
 
+    def _is_resting(self) -> bool:
+        """Whether Redis took none a moment ago: each that is tried keeps the main loop waiting."""
+        return time.monotonic() < self._resting_until
+
     def _end(self, tag: str, ending: _Ending, *, untouched: bool = False) -> None:
         held = self._held.get(tag)
         if held is None:
             return
         held.untouched = untouched
         self._ending.setdefault(tag, ending)
-        self._send(tag)
+        if not self._is_resting():
+            self._send(tag)
 
     def _send(self, tag: str) -> bool:
         held, ending, store = self._held.get(tag), self._ending.get(tag), self.store
@@ -226,6 +239,7 @@ class Holdings:
                 )
                 in_time = True
         except store.errors as exc:
+            self._resting_until = time.monotonic() + REST_SECONDS
             self.news.append(News(NewsOf.FAILED, tag, about=f"an acknowledgement waits: {exc!r}"))
             return False
         message_of_kombu = self.delivered.get(tag)
@@ -233,6 +247,8 @@ class Holdings:
         self._ending.pop(tag, None)
         if not in_time:
             self.news.append(News(NewsOf.LATE, tag, message_of_kombu))
+            if self.on_late is not None and message_of_kombu is not None:
+                self.on_late(message_of_kombu)  # At once: the other copy may be about to begin.
         return True
 
 

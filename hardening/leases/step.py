@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from celery import bootsteps
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 
+from hardening.gate import EX_CONFIG
 from hardening.shutdown.request import OPEN
 from hardening.twins.watch import twins_for
 
 from .auditor import audit_in_turn
 from .holdings import Holdings, News, NewsOf
 from .starting import dropped, start_postponed
+from .store import LeaseStore
 from .strays import Strays
 from .transport import open_store, plain_keys_of
 
@@ -44,7 +48,9 @@ class Leases(bootsteps.StartStopStep):
         holdings: Holdings = consumer.holdings
         about = {"lease": consumer.lease, "holder": consumer.holder}
         old, holdings.store = holdings.store, open_store(channel, **about)
-        if old is not None:
+        if old is None:
+            _refuse_without_commands(holdings.store)
+        else:
             old.client.connection_pool.disconnect(inuse_connections=False)
         # What the thread needs is made here: nothing of kombu runs in it.
         bound = min(2.0, consumer.lease.renew_every / 2)
@@ -69,6 +75,22 @@ class Leases(bootsteps.StartStopStep):
             holdings.store.client.connection_pool.disconnect()
 
 
+def _refuse_without_commands(store: LeaseStore) -> None:
+    """A user of Redis who may not do what leases need would take nothing, and reconnect for ever."""
+    try:
+        store.probe()
+    except ResponseError as exc:
+        if isinstance(exc, (OutOfMemoryError, ReadOnlyError)):
+            return  # It passes.
+        logger.critical(
+            "the worker does not start: Redis refuses a command that leases need (%s). Allow its user EVAL, "
+            "EVALSHA, SCRIPT LOAD, BLMOVE, TIME and the commands on hashes, lists and sorted sets, on the "
+            "keys of kombu and on *.leased, *.returned, *.sweeps, *.audited and hardening*",
+            exc,
+        )
+        raise SystemExit(EX_CONFIG) from exc
+
+
 class LeaseUpkeep(bootsteps.StartStopStep):
     """On the consumer's timer."""
 
@@ -88,6 +110,8 @@ class LeaseUpkeep(bootsteps.StartStopStep):
         """Begin anew with each connection; what waits in memory has its credit again."""
         self._cancel()
         self._strays = self._strays or Strays(consumer.holdings)
+        consumer.holdings.on_late = twins_for(consumer.app).on_late_ack
+        consumer.read_lease_news = partial(self._reader.read, consumer)
         for _ in range(consumer.waiting()):
             consumer.qos.increment_eventually()
         repeat = consumer.timer.call_repeatedly
@@ -203,8 +227,6 @@ class NewsReader:
             logger.warning(
                 "task %s ended here after its lease was lost; it may have run twice", task_id, extra=about
             )
-            if news.message is not None:
-                twins_for(consumer.app).on_late_ack(news.message)
         elif news.of is NewsOf.HELD_AGAIN:
             logger.warning(
                 "Redis had lost task %s, which is held here; it is leased anew", task_id, extra=about

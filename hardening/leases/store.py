@@ -107,7 +107,7 @@ class LeaseStore:
         self.client = client
         self.keys = keys
         self._seconds = seconds
-        self._quiet_seconds = quiet_seconds
+        self.quiet_seconds = quiet_seconds
         self._holder = holder
         self._hold = client.register_script(scripts.HOLD)
         self._renew = client.register_script(scripts.RENEW)
@@ -116,6 +116,15 @@ class LeaseStore:
         self._expired = client.register_script(scripts.EXPIRED)
         self._restore = client.register_script(scripts.RESTORE)
         self._adopt = client.register_script(scripts.ADOPT)
+
+    def probe(self) -> None:
+        """Use each command that a worker cannot do without. Raises redis-py's error where one is refused."""
+        self.adopt("")
+        self.settle("")
+        self.client.eval("return redis.call('ZADD', KEYS[1], 'XX', 0, '')", 1, self.keys.index)
+        nothing: str = f"{self.keys.garbage}.probe"
+        client: Any = self.client
+        client.blmove(nothing, nothing, 0.01, "RIGHT", "RIGHT")
 
     @property
     def _pair(self) -> list[str]:
@@ -146,7 +155,7 @@ class LeaseStore:
 
     def expired(self, most: int) -> list[Expired]:
         """Messages whose lease ran out, those first that ran out first."""
-        args = [most, LONGEST_PAUSE_SECONDS, self._quiet_seconds, self._seconds]
+        args = [most, LONGEST_PAUSE_SECONDS, self.quiet_seconds, self._seconds]
         found = self._expired(keys=[*self._pair, self.keys.sweeps], args=args)
         expired = []
         for tag, packed in found:

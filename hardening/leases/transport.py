@@ -9,7 +9,7 @@ first message on that was found there; all are looked at once a second.
 
 Only the worker's consumer has this transport; whoever publishes keeps kombu's.
 
-The only file, with `consumer`, that knows the inside of kombu's Redis transport.
+Here the worker's side of kombu's Redis transport is known, and in `consumer` what a broken connection does.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from kombu.utils.json import loads
 from redis import Redis, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, OutOfMemoryError
+
+from hardening.stores.link import impatient
 
 from . import scripts
 from .holdings import Holdings
@@ -62,7 +64,11 @@ def lease_connection(connection: Any, holdings: Holdings, lease: Lease, holder: 
     """Let a kombu connection to Redis open its transport as one with leases."""
     # kombu waits for ever for a Redis that is silent. Longer than a bell waits.
     options = connection.transport_options or {}
-    connection.transport_options = {"socket_timeout": _SOCKET_TIMEOUT_SECONDS, **options}
+    connection.transport_options = {
+        "socket_timeout": _SOCKET_TIMEOUT_SECONDS,
+        **options,
+        "sentinel_kwargs": impatient(options.get("sentinel_kwargs")),
+    }
     own = connection.get_transport_cls
     # An attribute of the connection: it stays when kombu switches to another URL of a list.
     connection.get_transport_cls = lambda: _leased_class(own(), holdings, lease, holder)
@@ -103,7 +109,7 @@ def _leased_class(stock: Any, holdings: Holdings, lease: Lease, holder: str) -> 
     channel = type(
         f"Leased{stock.Channel.__name__}",
         (LeasedChannel, stock.Channel),
-        {"holdings": holdings, "lease": lease, "holder": holder, "QoS": LeasedQoS},
+        {"holdings": holdings, "lease": lease, "holder": holder},
     )
     return type(f"Leased{stock.__name__}", (_LeasedTransport, stock), {"Channel": channel})
 
@@ -177,15 +183,21 @@ class _Bell:
 
 
 class LeasedChannel:
-    """What is different about a channel; mixed into kombu's, with or without Sentinel."""
+    """What is different about a channel; mixed into kombu's, with or without Sentinel.
+
+    Only the one that takes tasks leases; those of a project's own consumers on the same connection stay
+    as kombu has them.
+    """
 
     holdings: Holdings
     lease: Lease
     holder: str
+    leases = False
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         self._bells: dict[str, _Bell] = {}
         self._bell_pool: Any = None
+        self._without_acks: set[str] = set()
         self._taking: tuple[str, dict[str, str], float] | None = None
         self._script_known = False
         self._dry = False
@@ -194,10 +206,24 @@ class LeasedChannel:
         self.handlers[_TAKE] = self._taken
         self.clock: Callable[[], float] = time.monotonic
 
+    def lease_messages(self: Any) -> None:
+        """This channel takes tasks: what it takes is leased from now on."""
+        self.leases = True
+        self.QoS = LeasedQoS
+        self._qos = None  # kombu may have looked at it.
+        self.holdings.channel = self
+
+    def basic_consume(self: Any, queue: str, *args: Any, **options: Any) -> Any:
+        """Remembers the queues whose messages nobody acknowledges: replies to Celery's own questions."""
+        if options.get("no_ack"):
+            self._without_acks.add(queue)
+        else:
+            self._without_acks.discard(queue)
+        return super().basic_consume(queue, *args, **options)  # type: ignore[misc]
+
     def look(self: Any, poller: Any) -> None:
         """Ask for the next message, or see to it that the bells are on."""
         now = self.clock()
-        self._takes_over()
         if self._taking is not None:
             if now - self._taking[2] > _ANSWER_WITHIN_SECONDS:
                 self.client.connection.disconnect()
@@ -209,10 +235,6 @@ class LeasedChannel:
             self._script_known = False
         lists = self._lists()
         self._send_take(lists, now)
-
-    def _takes_over(self: Any) -> None:
-        if not self.no_ack_consumers:
-            self.holdings.channel = self
 
     def _lists(self: Any) -> dict[str, str]:
         """The lists in the order in which they are asked, with the names of their queues."""
@@ -279,8 +301,10 @@ class LeasedChannel:
         try:
             payload = loads(bytes_to_str(item))
             properties = payload["properties"]
+            about = properties["delivery_info"]
+            about.setdefault("published", properties["delivery_tag"])  # kombu gave it at the publish.
+            about["list_key"] = list_key.removeprefix(self.global_keyprefix)
             properties["delivery_tag"] = tag
-            properties["delivery_info"]["list_key"] = list_key.removeprefix(self.global_keyprefix)
         # Whatever somebody pushed into the list by hand.
         except Exception as exc:
             self._set_aside(tag, list_key, item, exc)
@@ -289,17 +313,15 @@ class LeasedChannel:
         if queue not in self._active_queues:
             holdings.give_back(tag, untouched=True)  # The consumer was cancelled meanwhile.
             return False
-        if self._needs_no_ack(queue):
+        if queue in self._without_acks:
             holdings.settle(tag)
         self.connection._deliver(payload, queue)
         return True
 
-    def _needs_no_ack(self: Any, queue: str) -> bool:
-        """Whether nobody will acknowledge what comes from a queue: replies to Celery's own questions."""
-        return any(self._tag_to_queue.get(tag) == queue for tag in self.no_ack_consumers or ())
-
     def _brpop_read(self: Any, **options: Any) -> bool:
         """kombu's way, without the script: the message is leased after it was popped."""
+        if not self.leases:
+            return bool(super()._brpop_read(**options))  # type: ignore[misc]
         try:
             try:
                 answer = self.client.parse_response(self.client.connection, "BRPOP", **options)
@@ -310,7 +332,6 @@ class LeasedChannel:
                 raise Empty
             name = bytes_to_str(answer[0])
             tag, list_key = uuid4().hex, f"{self.global_keyprefix}{name}"
-            self._takes_over()
             since = self.clock()
             try:
                 self.holdings.store.hold(tag, list_key=list_key, message=answer[1])
@@ -436,7 +457,7 @@ class LeasedPoller(kombu_redis.MultiChannelPoller):
     """kombu's poller, for channels that look instead of popping."""
 
     def _register_BRPOP(self: Any, channel: Any) -> None:  # noqa: N802 - kombu's name
-        if channel.lease.atomic_take:
+        if channel.leases and channel.lease.atomic_take:
             channel.look(self)
         else:
             super()._register_BRPOP(channel)  # type: ignore[misc]
@@ -449,7 +470,7 @@ class LeasedPoller(kombu_redis.MultiChannelPoller):
         return super().on_readable(fileno)
 
     def maybe_restore_messages(self) -> None:
-        """Nothing: the worker's step sweeps plain workers' keys, on every pool."""
+        """Nothing: the worker's step sweeps kombu's own keys, on every pool."""
 
 
 class _LeasedTransport:

@@ -40,7 +40,8 @@ def gave_back(message: Any, *, untouched: bool = False) -> bool:
         holdings = getattr(message.channel, "holdings", None)
         if holdings is not None:
             _to_the_front(message, deliveries, partial(holdings.give_back, untouched=untouched))
-        elif _is_stock_redis(deliveries):
+            return message.delivery_tag not in holdings
+        if _is_stock_redis(deliveries):
             _to_the_front(message, deliveries, deliveries.restore_by_tag)
         else:
             message.reject(requeue=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -34,6 +34,12 @@ T = TypeVar("T")
 _BROKEN = (RedisConnectionError, ReadOnlyError)
 _TIMEOUT_SECONDS = 2.0
 _MOST_CONNECTIONS = 16
+
+
+def impatient(sentinels: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of clients of Sentinels: redis-py would ask each several times, seconds apart."""
+    timeouts = {"socket_timeout": _TIMEOUT_SECONDS, "socket_connect_timeout": _TIMEOUT_SECONDS}
+    return timeouts | {"retry": Retry(NoBackoff(), 0)} | dict(sentinels or {})
 
 
 class Linked(Protocol):
@@ -143,8 +149,7 @@ class OnRedis(Generic[L]):
     def _link_to_broker(self, app: Celery) -> L:
         timeouts = {"socket_timeout": _TIMEOUT_SECONDS, "socket_connect_timeout": _TIMEOUT_SECONDS}
         given = app.conf.broker_transport_options or {}
-        # redis-py would ask each Sentinel several times, seconds apart.
-        sentinels = timeouts | {"retry": Retry(NoBackoff(), 0)} | (given.get("sentinel_kwargs") or {})
+        sentinels = impatient(given.get("sentinel_kwargs"))
         connection: Any = app.connection(
             app.conf.broker_write_url or app.conf.broker_url,
             connect_timeout=int(_TIMEOUT_SECONDS),

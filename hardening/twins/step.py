@@ -24,6 +24,9 @@ class TwinStep:
 
     def take(self, arrival: Any) -> bool:
         """Whether it is held back, adopted, or done."""
+        read_news = getattr(arrival.consumer, "read_lease_news", None)
+        if read_news is not None:
+            read_news()  # That the lease of the other copy was lost may be known here, and not told yet.
         return self._twins.receive(arrival)
 
 

@@ -177,7 +177,7 @@ class Twins:
             watched = Watched(work, request.message, self._clock())
             self._enter(watched)
         watched.request = ref(request)
-        request.request_dict[TWIN_HEADER] = True
+        request.request_dict[TWIN_HEADER] = work.publish or True
         return watched
 
     def _enter(self, watched: Watched) -> None:

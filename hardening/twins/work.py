@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from hardening.core.identity import REPLAY_HEADER, identity_of
+from hardening.core.identity import REPLAY_HEADER, identity_of, publish_of
 
 __all__ = ["TWIN_HEADER", "Work", "may_have_twin"]
 
@@ -18,13 +18,15 @@ TWIN_HEADER = "hardening_twin"
 class Work:
     """The work of one delivery key and replay number, at one of its attempts.
 
-    With the body, because nothing keeps a producer from sending two works under one id, and a success of one
-    must not refuse the other. A retry with other arguments is another work therefore; it runs.
+    With its publish and its body, because nothing keeps a producer from sending two works under one id, and
+    a success of one must not refuse the other. A retry with other arguments is another work, and runs.
     """
 
     digest: str
     task_id: str
     attempt: int
+    publish: str = ""
+    """The publish, where its message or Redis tells it: retries carry it on."""
 
     @classmethod
     def of(cls, message: Any) -> Work:
@@ -33,10 +35,20 @@ class Work:
         task_id = str(headers.get("id"))
         identity = identity_of(headers, task_id)
         body = message.body
-        hashed = sha256(f"{identity.replay_number} {identity.delivery_key}\0".encode("utf-8", "replace"))
+        publish = _publish(message, headers, task_id)
+        named = f"{identity.replay_number} {identity.delivery_key}\0{publish}\0"
+        hashed = sha256(named.encode("utf-8", "replace"))
         hashed.update(body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass"))
         retries = headers.get("retries")
-        return cls(hashed.hexdigest(), task_id, retries if isinstance(retries, int) else 0)
+        return cls(hashed.hexdigest(), task_id, retries if isinstance(retries, int) else 0, publish)
+
+
+def _publish(message: Any, headers: Any, task_id: str) -> str:
+    carried = headers.get(TWIN_HEADER)
+    if isinstance(carried, str) and carried:
+        return carried
+    told = (message.delivery_info or {}).get("published")  # By our transport on Redis.
+    return publish_of(headers, task_id) or (told if isinstance(told, str) else "")
 
 
 def may_have_twin(message: Any) -> bool:

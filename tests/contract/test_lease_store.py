@@ -228,6 +228,20 @@ def test_a_message_that_no_index_knows_is_found_and_covered_again(client, store,
     assert audit(store, PLAIN) == audit_in_turn(store, PLAIN, every_seconds=60) == []
 
 
+@pytest.mark.parametrize("command", ["eval", "evalsha", "blmove", "zadd"])
+def test_a_user_who_may_not_do_what_leases_need_is_told_so(client, store, redis_server, command) -> None:
+    store.probe()
+    client.acl_setuser(
+        "poor", enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", f"-{command}"]
+    )
+    try:
+        poor = redis.Redis(port=redis_server.port, db=7, username="poor", password="secret")
+        with poor, pytest.raises(redis.exceptions.ResponseError):
+            LeaseStore(poor, KEYS, seconds=1, holder="a").probe()
+    finally:
+        client.acl_deluser("poor")
+
+
 def test_what_everybody_holds_can_be_listed(client, store) -> None:
     client.lpush("queue", b"message")
     take(client, "t1", "queue", seconds=60)

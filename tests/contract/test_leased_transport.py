@@ -48,6 +48,7 @@ class Worker:
         self.connection = Connection(self.url, transport_options=self.options)
         lease_connection(self.connection, self.holdings, self.lease, "w")
         channel: Any = self.connection.default_channel
+        channel.lease_messages()
         self.channel = channel
         self.holdings.store = open_store(self.channel, lease=self.lease, holder="w")
         self.channel.basic_qos(0, self.prefetch, False)
@@ -235,6 +236,40 @@ def test_a_connection_that_broke_gives_nothing_back_and_the_next_acknowledges(
         message.ack()
     mine.read(3)
     assert [message.payload for message in mine.got] == [0, 1, 2]
+
+
+def test_what_nobody_acknowledges_is_not_held(redis_server, client, worker) -> None:
+    mine = worker()
+    replies: list[Any] = []
+    consumer = Consumer(mine.channel, [queue("replies")], on_message=replies.append, no_ack=True)
+    consumer.consume()
+    send(redis_server, 1, name="replies")
+    for _ in range(20):
+        if not replies:
+            mine.turn(0.2)
+
+    assert len(replies) == 1
+    assert counts(client) == (0, 0, 0)
+    assert len(mine.holdings) == 0
+
+
+def test_other_channels_of_the_connection_are_kombus_own(redis_server, client, worker) -> None:
+    mine = worker()
+    send(redis_server, 1)
+    mine.read(1)
+    send(redis_server, 2, name="of the project")
+    theirs: list[Any] = []
+    channel: Any = mine.connection.channel()
+    consumer = Consumer(channel, [queue("of the project")], on_message=theirs.append, accept=["json"])
+    consumer.consume()
+    for _ in range(20):
+        if not theirs:
+            mine.turn(0.2)
+
+    assert [message.payload for message in theirs] == [2]
+    assert (client.hlen("unacked.leased"), client.hlen("unacked")) == (1, 1)
+    channel.close()
+    assert (client.hlen("unacked.leased"), client.hlen("unacked"), client.llen("of the project")) == (1, 0, 1)
 
 
 def test_what_is_no_message_is_set_aside_and_the_next_is_served(redis_server, client, worker) -> None:

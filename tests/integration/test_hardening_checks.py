@@ -208,6 +208,7 @@ def test_status_as_json_is_one_object_with_everything(project) -> None:
             "traffic",
             "duplicates",
             "revoked",
+            "grace_seconds",
             "findings",
         )
     }

@@ -303,7 +303,7 @@ def test_workers_that_talk_to_each_other_hold_only_their_tasks(stage: Stage, poo
     for name in ("one", "two", "three"):
         stage.worker(
             pool=pool,
-            concurrency=1,
+            concurrency=3,
             social=True,
             extra_args=("-n", f"{name}@%h"),
             TEST_HARDENING=hardening(),

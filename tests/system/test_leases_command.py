@@ -37,7 +37,21 @@ def test_it_shows_who_holds_what_and_brings_back_what_no_lease_covers(new_stage:
         ended(stage, sent)
         stage.nothing_unacked()
         assert runs(stage, sent) == (2, 1)
-        assert look(stage) == {"held": [], "orphans": []}
+        assert look(stage) == {"held": [], "orphans": [], "recovered": []}
+
+
+def test_what_the_last_worker_held_can_be_given_back_when_none_runs_any_more(
+    new_stage: Callable[..., Any],
+) -> None:
+    with new_stage("redis") as stage, redis.Redis.from_url(stage.broker_url) as client:
+        first = worker(stage, concurrency=1)
+        sent = stage.send("until_released")
+        started(stage, sent)
+        [held] = look(stage)["held"]
+        first.kill("SIGKILL")
+
+        assert look(stage, "--recover")["recovered"] == [held["tag"]]
+        assert client.llen("celery") == 1
 
 
 def test_a_worker_finds_what_no_lease_covers_by_itself(new_stage: Callable[..., Any]) -> None:

@@ -86,7 +86,8 @@ def test_a_refused_retry_leaves_its_message_until_the_broker_takes_messages_agai
         sent = begun(stage)
         with refusing(stage, request):
             stage.release()
-            turned_away(stage, 2)
+            # On Redis it goes once: what Redis does not take back is sent again until it does.
+            turned_away(stage, 1 if broker == "redis" else 2)
             assert set(counts(stage, sent)) == {0}
             assert stage.letters() == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -12,7 +13,8 @@ from hardening.conf import load_settings
 from hardening.core.apps import NoCeleryApp, celery_app
 from hardening.effective import transport_of
 from hardening.leases.auditor import audit
-from hardening.leases.envelope import named
+from hardening.leases.envelope import as_redelivered, named
+from hardening.leases.store import LeaseStore
 from hardening.leases.transport import open_store, plain_keys_of
 
 
@@ -24,6 +26,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.add_argument(
+            "--recover",
+            action="store_true",
+            help="give what silent workers held to others, as every worker does: for when none runs any more",
+        )
         parser.add_argument(
             "--adopt",
             action="store_true",
@@ -39,7 +46,7 @@ class Command(BaseCommand):
             raise CommandError("the broker is not Redis: what workers hold is known to the broker alone")
         try:
             with app.connection_for_read() as connection:
-                found = _look(connection.default_channel, adopt=options["adopt"])
+                found = _look(connection.default_channel, adopt=options["adopt"], recover=options["recover"])
         except (RedisError, OSError) as exc:
             raise CommandError(f"Redis does not answer: {exc}") from exc
         if options["json"]:
@@ -50,6 +57,8 @@ class Command(BaseCommand):
                 f"{held['task'] or '?':<40} {held['id']:<36}  lease ends in {held['seconds']:5.1f} s  "
                 f"{held['queue']}  {held['holder']}"
             )
+        if options["recover"]:
+            self.stdout.write(f"{len(found['recovered'])} of silent workers went back to their queues")
         self.stdout.write(f"{len(found['held'])} held, {len(found['orphans'])} without a lease")
         if found["orphans"]:
             done = (
@@ -60,9 +69,22 @@ class Command(BaseCommand):
             self.stdout.write(f"  {', '.join(found['orphans'])}: {done}")
 
 
-def _look(channel: Any, *, adopt: bool) -> dict[str, Any]:
+def _recover(store: LeaseStore) -> list[str]:
+    """What silent workers held goes back. The living have time to renew before, if nobody swept lately."""
+    back: list[str] = []
+    until = time.monotonic() + store.quiet_seconds + 1
+    while time.monotonic() < until:
+        found = store.recover(100, as_redelivered)
+        back += [tag for tag, _ in found.restored]
+        if not found.more:
+            time.sleep(0.2)
+    return back
+
+
+def _look(channel: Any, *, adopt: bool, recover: bool) -> dict[str, Any]:
     settings, _ = load_settings()
     store = open_store(channel, lease=settings.lease_terms, holder="")
+    recovered = _recover(store) if recover else []
     held = []
     for tag, seconds, entry in store.held():
         task, task_id = named(entry.message)
@@ -78,4 +100,4 @@ def _look(channel: Any, *, adopt: bool) -> dict[str, Any]:
         )
     orphans = audit(store, plain_keys_of(channel), dry_run=not adopt)
     store.client.connection_pool.disconnect()
-    return {"held": held, "orphans": orphans}
+    return {"held": held, "orphans": orphans, "recovered": recovered}
