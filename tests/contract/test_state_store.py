@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -861,7 +861,8 @@ def frozen(server: LocalServer) -> Iterator[None]:
         yield
     finally:
         for process in everyone:
-            os.kill(process, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # PostgreSQL ends some by itself.
+                os.kill(process, signal.SIGCONT)
 
 
 def _stands_still(process: int) -> bool:

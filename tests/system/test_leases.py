@@ -318,3 +318,22 @@ def test_workers_that_talk_to_each_other_hold_only_their_tasks(stage: Stage, poo
     for each in sent:
         ended(stage, each)
     stage.nothing_unacked()
+
+
+def test_an_id_that_is_sent_again_is_work_of_its_own(stage: Stage) -> None:
+    runs_in_all = 0
+    for _ in range(2):  # The second time, the first one's success is on record.
+        first = worker(stage, concurrency=1)
+        sent = stage.send("until_released", task_id="nightly")
+        runs_in_all += 1
+        started(stage, sent, runs_in_all)
+        first.kill("SIGKILL")
+        other = worker(stage, name="other")
+        runs_in_all += 1
+        started(stage, sent, runs_in_all)
+        stage.release()
+        stage.nothing_unacked()
+        stage.withhold()
+        other.process.stop(timeout=20)
+
+    assert runs(stage, sent) == (4, 2)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hardening.testing.containers import ProcessWorker
+from tests.helpers.wait import wait_until
 
 from .stage import Stage
 
@@ -108,7 +109,7 @@ def test_report_mode_changes_nothing_stops_nothing_and_says_what_it_would_do(sta
     marker = stage.send("bug", 1)
     stage.state_of(marker, "FAILURE")
     assert stage.letters() == []
-    assert stage.unacked() == 0 or result.state == "RETRY"
+    wait_until(lambda: stage.unacked() == 0 or result.state == "RETRY", 20, stage.logs)
     status = json.loads(stage.manage("hardening_status", "--json", **env).stdout)
     assert status["mode"] == "report"
     settings = {row["name"]: row["value"] for row in status["settings"]}
