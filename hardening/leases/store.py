@@ -175,11 +175,8 @@ class LeaseStore:
         restored, failed = [], []
         with self.client.pipeline(transaction=False) as pipe:
             for each in expired:
-                keys = [*self._pair, self.keys.returned, each.entry.list_key, self.keys.sweeps]
                 message = again(each.entry.message)
-                self._restore(
-                    keys=keys, args=[each.tag, message, RETURNED_SECONDS, LONGEST_PAUSE_SECONDS], client=pipe
-                )
+                self.restore(each.tag, list_key=each.entry.list_key, message=message, pipe=pipe)
             answers: list[Any] = pipe.execute(raise_on_error=False) if expired else []
         for each, answer in zip(expired, answers, strict=True):
             if isinstance(answer, Exception):
@@ -198,11 +195,14 @@ class LeaseStore:
             pipe.zrem(self.keys.index, tag)
             pipe.execute()
 
-    def restore(self, tag: str, *, list_key: str, message: bytes) -> bool:
-        """Give an expired message to others. False: it was renewed or restored meanwhile."""
+    def restore(self, tag: str, *, list_key: str, message: bytes, pipe: Any = None) -> bool:
+        """Give an expired message to others. False: it was renewed or restored meanwhile.
+
+        In a `pipe` the answer comes with the others.
+        """
         keys = [*self._pair, self.keys.returned, list_key, self.keys.sweeps]
         args: list[Any] = [tag, message, RETURNED_SECONDS, LONGEST_PAUSE_SECONDS]
-        return bool(self._restore(keys=keys, args=args))
+        return bool(self._restore(keys=keys, args=args, client=pipe))
 
     def adopt(self, tag: str) -> bool:
         """Cover such a message with a lease: it is restored when nobody renews it."""

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from hardening.testing.servers import RedisServer
+from tests.system.conftest import database_template, new_stage, on_redis
 from tests.system.test_leases import ended, runs, started, worker
 
+__all__ = ["database_template", "new_stage", "on_redis"]  # Fixtures.
+
 AWAY_SECONDS = 60
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
