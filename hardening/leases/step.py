@@ -12,6 +12,7 @@ from celery import bootsteps
 from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 
 from hardening.gate import EX_CONFIG
+from hardening.shutdown.pools import hands_on
 from hardening.shutdown.request import OPEN
 from hardening.twins.watch import twins_for
 
@@ -241,7 +242,10 @@ class NewsReader:
 
     def _lost(self, consumer: Any, news: News, task_id: str) -> None:
         request: Any = next((each for each in list(OPEN) if each.message is news.message), None)
-        if request is not None and dropped(consumer.holdings, request):
+        hands = hands_on(consumer.pool)
+        given = getattr(request, "_apply_result", None) is not None
+        about_to_begin = given and hands is not None and hands.starts_for_sure  # In a child.
+        if request is not None and not about_to_begin and dropped(consumer.holdings, request):
             logger.warning(
                 "the lease of task %s was lost before it began: it is left to others",
                 task_id,
