@@ -240,3 +240,32 @@ def test_the_prefix_and_the_priority_of_a_message_lead_it_back_to_its_list(
             wait_until(lambda: client.llen("acme:celery\x06\x166") == 1, 30, stage.logs)
         stage.worker(**celery)
         stage.state_of(sent, "SUCCESS")
+
+
+@pytest.mark.parametrize("exchange", ["topic", "direct"])
+def test_rabbitmqs_own_delay_is_used_where_it_works_and_the_rest_is_parked(
+    new_stage: Callable[..., Any], exchange: str
+) -> None:
+    conf = {
+        "task_default_queue_type": "quorum",
+        "task_default_exchange": exchange,
+        "task_default_exchange_type": exchange,
+        "task_default_queue": "celery",
+        "task_default_routing_key": "celery",
+    }
+    with new_stage("rabbitmq") as stage:
+        settings = json.dumps({f"CELERY_{name.upper()}": value for name, value in conf.items()})
+        stage.worker(TEST_CELERY=settings, **HORIZON)
+        stage.sender.conf.update(conf)
+        due = at(9)
+        sent = stage.send("unhurried", eta=due)
+        # Celery sends it on a way around a direct exchange only: there it is at the worker at once.
+        if exchange == "direct":
+            parked(stage, 1)
+        else:
+            time.sleep(3)
+            assert counted(stage) == 0
+        stage.state_of(sent, "SUCCESS")
+        stage.nothing_unacked()
+        ran_at(stage, sent, due)
+        assert len(starts(stage, "unhurried")) == 1
