@@ -28,7 +28,7 @@ from .envelope import as_redelivered
 if TYPE_CHECKING:  # redis-py is there only where Redis is the broker.
     from .store import LeaseStore, Renewal
 
-__all__ = ["Held", "Holdings", "News", "NewsOf", "holdings_of"]
+__all__ = ["Held", "Holdings", "News", "NewsOf"]
 
 
 REST_SECONDS = 0.9
@@ -250,9 +250,3 @@ class Holdings:
             if self.on_late is not None and message_of_kombu is not None:
                 self.on_late(message_of_kombu)  # At once: the other copy may be about to begin.
         return True
-
-
-def holdings_of(consumer: Any) -> Holdings | None:
-    """The ledger of a worker's consumer; None where its broker is not Redis."""
-    found: Holdings | None = getattr(consumer, "holdings", None)
-    return found

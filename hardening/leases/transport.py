@@ -163,13 +163,8 @@ def started_tags() -> set[str]:
     """The delivery tags of requests whose task has begun in this worker."""
     from celery.worker.state import active_requests
 
-    return {
-        request.delivery_info.get("delivery_tag") or _tag_of(request) for request in list(active_requests)
-    }
-
-
-def _tag_of(request: Any) -> str:
-    return str(getattr(request.message, "delivery_tag", ""))
+    requests: list[Any] = list(active_requests)
+    return {request.message.delivery_tag for request in requests}
 
 
 class _Bell:
@@ -210,7 +205,9 @@ class LeasedChannel:
         """This channel takes tasks: what it takes is leased from now on."""
         self.leases = True
         self.QoS = LeasedQoS
-        self._qos = None  # kombu may have looked at it.
+        if self._qos is not None:  # kombu looked at it when it connected.
+            self._qos._on_collect.cancel()
+            self._qos = None
         self.holdings.channel = self
 
     def basic_consume(self: Any, queue: str, *args: Any, **options: Any) -> Any:
@@ -251,6 +248,8 @@ class LeasedChannel:
         keys = keys_of(self)
         script = ("EVALSHA", _TAKE_SHA) if self._script_known else ("EVAL", scripts.TAKE)
         self._taking = (tag, lists, now)
+        # kombu's name for a command that is under way: no new credentials are sent meanwhile.
+        self._in_poll, self._brpop_sent_at = self.client.connection, now
         self.client.connection.send_command(
             *script, len(lists) + 2, keys.index, keys.messages, *lists, tag, self.lease.seconds, self.holder
         )
@@ -258,6 +257,7 @@ class LeasedChannel:
     def _taken(self: Any) -> bool:
         """The script's answer is here."""
         taking, self._taking = self._taking, None
+        self._in_poll = None
         connection = self.client.connection
         try:
             answer = self.client.parse_response(connection, "EVAL")
@@ -438,6 +438,7 @@ class LeasedChannel:
 
     def _finish_taking(self: Any) -> None:
         taking, self._taking = self._taking, None
+        self._in_poll = None
         connection = getattr(self.client, "connection", None) if taking else None
         if taking is None or connection is None:
             return
