@@ -10,18 +10,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from weakref import WeakSet
 
 from celery import Celery
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied
-from django.forms import Media
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -31,22 +27,13 @@ from .core.apps import NoCeleryApp, celery_app
 from .core.errors import HardeningError
 from .delayed.admin import DelayedTaskAdmin
 from .models import State
+from .one_page import OnePage
 from .retries.durations import text_of
 from .traffic_view import Changed, OutageState, TrafficView, close_outage, probe_now, traffic_view
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    _ModelAdmin: TypeAlias = admin.ModelAdmin[State]
-else:  # Generic in the stubs only.
-    _ModelAdmin = admin.ModelAdmin
 
 __all__ = ["DelayedTaskAdmin", "StateAdmin"]
 
 logger = logging.getLogger("hardening")
-
-_TEMPLATE = "admin/hardening/state/outages.html"
-_MEDIA = Media(css={"all": ("hardening/admin.css",)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,70 +74,32 @@ class _Line:
 
 
 @admin.register(State)
-class StateAdmin(_ModelAdmin):
-    """One page. Without the permission to change, nothing but GET is answered."""
+class StateAdmin(OnePage):
+    """The outages, and buttons that probe or close one."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    page_template = "admin/hardening/state/outages.html"
+    page_title = _("Outages and retry budgets")
+    button = "act"
 
-    def has_delete_permission(self, request: HttpRequest, obj: State | None = None) -> bool:
-        return False
-
-    def has_view_permission(self, request: HttpRequest, obj: State | None = None) -> bool:
-        return request.user.has_perm("hardening.view_state")
-
-    def has_change_permission(self, request: HttpRequest, obj: State | None = None) -> bool:
-        """To act on an outage. Who may not see it may not act on it."""
-        return self.has_view_permission(request) and request.user.has_perm("hardening.change_state")
-
-    def get_urls(self) -> list[URLPattern]:
-        """The page and its buttons; no view of rows."""
-        view = self.admin_site.admin_view
-        return [
-            path("", view(self.changelist_view), name="hardening_state_changelist"),
-            path("act/", view(self.act_view), name="hardening_state_act"),
-        ]
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(("GET", "HEAD"))
+    def page(self, request: HttpRequest) -> dict[str, Any]:
         found = _seen()
-        rules = load_settings()[0].outage_rules
-        request.current_app = self.admin_site.name
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Outages and retry budgets"),
-            "subtitle": None,
-            "opts": self.opts,
-            "media": _MEDIA,
+        return {
             "found": found,
             "now": _moment(found.now),
             "lines": [_line(each, found.now) for each in found.outages],
-            "failures": rules.failures,
+            "failures": load_settings()[0].outage_rules.failures,
             "over": [(each, text_of(each.view.wait)) for each in found.budgets if each.view.wait > 0],
-            "may_change": self.has_change_permission(request),
-            **(extra_context or {}),
         }
-        return TemplateResponse(request, _TEMPLATE, context)
 
-    def act_view(self, request: HttpRequest) -> HttpResponse:
-        """Changes one outage, by POST, and logs who did it."""
-        if not self.has_change_permission(request):
-            raise PermissionDenied
-        if request.method != "POST":
-            return HttpResponseNotAllowed(("POST",))
+    def pressed(self, request: HttpRequest) -> HttpResponse:
+        """Changes one outage, and logs who did it."""
         operation = _OPERATIONS.get(request.POST.get("operation", ""))
         dependency = request.POST.get("dependency", "")
         if operation is None or not dependency:
             self.message_user(request, gettext("Nothing was chosen. Nothing was changed."), messages.ERROR)
         else:
             self._act(request, operation, dependency)
-        page = reverse("admin:hardening_state_changelist", current_app=self.admin_site.name)
-        return HttpResponseRedirect(page)
+        return HttpResponseRedirect(self.page_url)
 
     def _act(self, request: HttpRequest, operation: _Operation, dependency: str) -> None:
         try:

@@ -9,16 +9,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied
-from django.forms import Media
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -26,19 +22,13 @@ from django.utils.translation import gettext_lazy as _
 from hardening.conf import load_settings
 from hardening.core.apps import NoCeleryApp, celery_app
 from hardening.core.errors import HardeningError
+from hardening.one_page import OnePage
 from hardening.retries.durations import text_of
 
 from .cancelling import Cancellation, cancel_delayed
 from .entry import Cancelled, Delayed, shown
 from .models import DelayedTask
 from .store import chosen_delayed_store
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    _ModelAdmin: TypeAlias = admin.ModelAdmin[DelayedTask]
-else:  # Generic in the stubs only.
-    _ModelAdmin = admin.ModelAdmin
 
 __all__ = ["DelayedTaskAdmin"]
 
@@ -47,8 +37,6 @@ logger = logging.getLogger("hardening")
 PER_PAGE = 100
 _MOST_RECORDS = 20
 _MOST_AT_ONCE = 1000
-_TEMPLATE = "admin/hardening/delayedtask/delayed.html"
-_MEDIA = Media(css={"all": ("hardening/admin.css",)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,64 +67,25 @@ class _Found:
 
 
 @admin.register(DelayedTask)
-class DelayedTaskAdmin(_ModelAdmin):
-    """One page. Without the permission to change, nothing but GET is answered."""
+class DelayedTaskAdmin(OnePage):
+    """The delayed tasks, and a button that cancels those that are ticked."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    page_template = "admin/hardening/delayedtask/delayed.html"
+    page_title = _("Delayed tasks")
+    button = "cancel"
 
-    def has_delete_permission(self, request: HttpRequest, obj: DelayedTask | None = None) -> bool:
-        return False
-
-    def has_view_permission(self, request: HttpRequest, obj: DelayedTask | None = None) -> bool:
-        return request.user.has_perm("hardening.view_delayedtask")
-
-    def has_change_permission(self, request: HttpRequest, obj: DelayedTask | None = None) -> bool:
-        """To cancel. Who may not see it may not act on it."""
-        return self.has_view_permission(request) and request.user.has_perm("hardening.change_delayedtask")
-
-    def get_urls(self) -> list[URLPattern]:
-        """The page and its button; no view of rows."""
-        view = self.admin_site.admin_view
-        return [
-            path("", view(self.changelist_view), name="hardening_delayedtask_changelist"),
-            path("cancel/", view(self.cancel_view), name="hardening_delayedtask_cancel"),
-        ]
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(("GET", "HEAD"))
+    def page(self, request: HttpRequest) -> dict[str, Any]:
         query, page = request.GET.get("q", "").strip(), _number(request.GET.get("p", ""))
-        request.current_app = self.admin_site.name
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Delayed tasks"),
-            "subtitle": None,
-            "opts": self.opts,
-            "media": _MEDIA,
-            "found": _seen(query, page),
-            "query": query,
-            "may_change": self.has_change_permission(request),
-            **(extra_context or {}),
-        }
-        return TemplateResponse(request, _TEMPLATE, context)
+        return {"found": _seen(query, page), "query": query}
 
-    def cancel_view(self, request: HttpRequest) -> HttpResponse:
-        """Cancels what was ticked, by POST, and logs who did it."""
-        if not self.has_change_permission(request):
-            raise PermissionDenied
-        if request.method != "POST":
-            return HttpResponseNotAllowed(("POST",))
+    def pressed(self, request: HttpRequest) -> HttpResponse:
+        """Cancels what was ticked, and logs who did it."""
         ids = list(dict.fromkeys(request.POST.getlist("id")))[:_MOST_AT_ONCE]
         if not ids:
             self.message_user(request, gettext("Nothing was chosen. Nothing was changed."), messages.ERROR)
         else:
             self._cancel(request, ids)
-        page = reverse("admin:hardening_delayedtask_changelist", current_app=self.admin_site.name)
+        page = self.page_url
         query, number = request.POST.get("q", ""), _number(request.POST.get("p", ""))
         kept = {name: value for name, value in (("q", query), ("p", str(number))) if value not in ("", "1")}
         return HttpResponseRedirect(f"{page}?{urlencode(kept)}" if kept else page)
