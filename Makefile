@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements/dev.txt
-# Directories below tests/, in the order they run. tests/chaos takes minutes, and has a target of its own.
+# Directories below tests/. tests/chaos takes half an hour, and has a target of its own.
 LEVELS ?= unit model contract integration system browser migrations
 PYTEST_ARGS ?=
 # Sections and options of `python -m bench`, e.g. "recovery --kills 50"; see `python -m bench --help`.
@@ -35,7 +35,7 @@ test: $(STAMP) ## Run the tests of LEVELS against real servers
 	$(BIN)/python -m tests.install_servers
 	$(BIN)/python -m pytest -n $(PARALLEL) --dist worksteal $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(LEVELS)))
 
-chaos: $(STAMP) ## A retry storm on real workers, beside plain Celery: four minutes, with a table and histograms
+chaos: $(STAMP) ## A retry storm, fifty rolling restarts, a minute without Redis: half an hour, with tables
 	$(BIN)/python -m tests.install_servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -s tests/chaos
 
