@@ -182,14 +182,14 @@ ENFORCED: tuple[Enforced, ...] = (
     Enforced(
         setting="broker_transport_options.unacked_restore_interval",
         value=1,
-        why="Seconds between looks for messages of dead workers; the default adds up to 100 s to recovery.",
+        why="Seconds between looks for what plain workers left in the same Redis, before leases take over.",
         accepts=_at_most_five,
         transport="redis",
     ),
     Enforced(
         setting="broker_transport_options.unacked_restore_throttle",
         value=1,
-        why="Looks skipped between two that count; the default of 10 multiplies the interval by ten.",
+        why="Such looks skipped between two that count; kombu's default of 10 makes them 100 s apart.",
         accepts=_at_most_five,
         transport="redis",
     ),

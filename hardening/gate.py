@@ -17,6 +17,7 @@ from .audit import PREFETCH, audit, audit_prefetch
 from .core.findings import Finding, Level, errors_of, render
 from .effective import MISSING, current_value, set_value, write_value
 from .leases.consumer import hardened_consumer
+from .leases.findings import CANCEL
 from .plugin import hardened
 from .saturation import MAX_CONNECTIONS, connections_row, green_prefetch, highest_concurrency
 
@@ -136,7 +137,7 @@ def _lease(app: Celery, worker: Any) -> None:
     if leased:
         app.steps["consumer"].update(_LEASE_STEPS)
         # What runs keeps its message over a lost connection: to cancel it would strand the message.
-        set_value(app, "worker_cancel_long_running_tasks_on_connection_loss", False)
+        set_value(app, CANCEL, False)
 
 
 def _on_command_line(option: str) -> bool:

@@ -40,6 +40,7 @@ def status_of(app: Celery) -> dict[str, Any]:
         "broker": state.transport,
         "sink": sink_name,
         "grace_seconds": settings.shutdown_rules.grace,
+        "lease": asdict(settings.lease_terms) if state.transport == "redis" and not state.reporting else None,
         "settings": [
             {
                 "name": row.setting,

@@ -79,7 +79,7 @@ class Releasing:
         while True:
             turn = self._store.release(self._publish, limit=_AT_ONCE)
             if turn.released:
-                logger.info("%d delayed tasks were handed to the broker", turn.released)
+                logger.info("%d delayed task(s) handed to the broker", turn.released)
             if not turn.released or turn.next_in != 0.0:
                 break
             if self._clock() >= until:

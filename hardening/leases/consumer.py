@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from celery.utils.imports import symbol_by_name
@@ -56,7 +57,10 @@ class HardenedConsumer:
             return
         self.holdings.reconnecting = True
         try:
-            super().on_connection_error_after_connected(exc)  # type: ignore[misc]
+            with warnings.catch_warnings():
+                # Celery says that what runs cannot be acknowledged any more. Here it can.
+                warnings.simplefilter("ignore", PendingDeprecationWarning)
+                super().on_connection_error_after_connected(exc)  # type: ignore[misc]
         finally:
             self.holdings.reconnecting = False
         # What is running still counts against the prefetch limit by itself.

@@ -10,7 +10,9 @@ from hardening.core.findings import Finding, Level
 
 from .terms import Lease
 
-__all__ = ["lease_findings"]
+__all__ = ["CANCEL", "lease_findings"]
+
+CANCEL = "worker_cancel_long_running_tasks_on_connection_loss"
 
 
 def lease_findings(app: Celery, transport: str, lease: Lease) -> list[Finding]:
@@ -27,6 +29,16 @@ def lease_findings(app: Celery, transport: str, lease: Lease) -> list[Finding]:
                 "loses its message, and from a Redis that is full each death of a worker takes one more",
                 where='settings.HARDENING["LEASE"]["ATOMIC_TAKE"]',
                 remedy="Remove it: taking and leasing in one step is the default.",
+            )
+        )
+    if app.conf.worker_cancel_long_running_tasks_on_connection_loss:
+        findings.append(
+            Finding(
+                code="CH018",
+                level=Level.WARNING,
+                what=f"{CANCEL} is not obeyed: what runs keeps its message over a lost connection",
+                where=f"Celery setting {CANCEL} (with your prefix, in Django's settings)",
+                remedy="Remove it.",
             )
         )
     options: Any = app.conf.broker_transport_options or {}

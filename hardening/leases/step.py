@@ -258,7 +258,7 @@ class NewsReader:
         now = time.monotonic()
         if self._failed_at is None or now - self._failed_at >= _REPEAT_FAILURE_SECONDS:
             self._failed_at = now
-            logger.warning("leases cannot be kept up now: %s", news.about)
+            logger.warning("leases could not be kept up: %s", news.about)
 
 
 def _task_id(news: News) -> str:

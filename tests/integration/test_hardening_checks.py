@@ -209,6 +209,7 @@ def test_status_as_json_is_one_object_with_everything(project) -> None:
             "duplicates",
             "revoked",
             "grace_seconds",
+            "lease",
             "findings",
         )
     }

@@ -28,6 +28,10 @@ def test_without_acknowledgements_a_worker_does_not_start() -> None:
     assert codes(broker_transport_options={"ack_emulation": False}) == [("CH018", Level.ERROR)]
 
 
+def test_a_project_that_wants_running_tasks_cancelled_is_told_that_it_is_not_obeyed() -> None:
+    assert codes(worker_cancel_long_running_tasks_on_connection_loss=True) == [("CH018", Level.WARNING)]
+
+
 @pytest.mark.parametrize("transport", ["amqp", "sqs"])
 def test_other_brokers_are_left_alone(transport: str) -> None:
     assert codes(transport, Lease(atomic_take=False)) == []

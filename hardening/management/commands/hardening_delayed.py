@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+from argparse import ArgumentTypeError
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -108,7 +109,9 @@ class Command(BaseCommand):
             raise CommandError(problem)
         if missing:
             raise CommandError(
-                f"not parked, or released or cancelled before: {', '.join(missing)}", returncode=1
+                f"not parked, or released or cancelled before: {', '.join(missing)} (a task that no worker "
+                "has met yet is still in its queue: hardening_revoked add stops it there)",
+                returncode=1,
             )
 
     def _cancelled(self, app: Celery, options: dict[str, Any]) -> None:
@@ -128,9 +131,9 @@ class Command(BaseCommand):
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdigit() else 0
     if number < 1:
-        raise ValueError(text)
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return number
 
 

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from kombu.exceptions import KombuError
 from redis import RedisError
 
 from hardening.conf import load_settings
@@ -19,7 +20,7 @@ from hardening.leases.transport import open_store, plain_keys_of
 
 
 class Command(BaseCommand):
-    """`manage.py hardening_leases [--json] [--adopt]`."""
+    """`manage.py hardening_leases [--json] [--adopt] [--recover]`."""
 
     help = "Show the messages that workers hold on Redis, and those that no lease covers."
     requires_system_checks: list[str] = []
@@ -47,7 +48,7 @@ class Command(BaseCommand):
         try:
             with app.connection_for_read() as connection:
                 found = _look(connection.default_channel, adopt=options["adopt"], recover=options["recover"])
-        except (RedisError, OSError) as exc:
+        except (RedisError, KombuError, OSError) as exc:
             raise CommandError(f"Redis does not answer: {exc}") from exc
         if options["json"]:
             self.stdout.write(json.dumps(found, indent=2))
@@ -58,7 +59,8 @@ class Command(BaseCommand):
                 f"{held['queue']}  {held['holder']}"
             )
         if options["recover"]:
-            self.stdout.write(f"{len(found['recovered'])} of silent workers went back to their queues")
+            count = len(found["recovered"])
+            self.stdout.write(f"{count} message(s) of silent workers went back to their queues")
         self.stdout.write(f"{len(found['held'])} held, {len(found['orphans'])} without a lease")
         if found["orphans"]:
             done = (

@@ -41,6 +41,13 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"dead letters go to {status['sink']}"
     yield f"rules of the project's own: {status['project_rules']}"
     grace = status["grace_seconds"]
+    lease = status["lease"]
+    if lease:
+        yield f"lease {text_of(lease['seconds'])}, renewed every {text_of(lease['renew_every'])}"
+        atomic = lease["atomic_take"]
+        yield "messages are " + (
+            "taken and leased in one step" if atomic else "popped, and LEASED AFTERWARDS"
+        )
     yield "after SIGTERM running tasks " + (
         "finish, however long they take: set SHUTDOWN GRACE below what your supervisor waits"
         if grace is None
