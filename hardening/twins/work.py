@@ -44,6 +44,8 @@ class Work:
 
 
 def _publish(message: Any, headers: Any, task_id: str) -> str:
+    if REPLAY_HEADER in headers:
+        return ""  # Its id names the letter and the replay: published twice, it is the same work.
     carried = headers.get(TWIN_HEADER)
     if isinstance(carried, str) and carried:
         return carried

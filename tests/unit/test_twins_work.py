@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hardening.core.identity import PUBLISHED_HEADER, mark_publish
+from hardening.core.identity import PUBLISHED_HEADER, REPLAY_HEADER, mark_publish
 from hardening.twins.work import TWIN_HEADER, Work
 from tests.helpers.twin_messages import Message
 
@@ -20,6 +20,13 @@ def test_the_same_id_and_arguments_sent_again_are_another_work() -> None:
 
     assert Work.of(first) == Work.of(Message(None, headers=first.headers))
     assert Work.of(first).digest != Work.of(second).digest
+
+
+def test_a_replay_that_is_published_twice_is_the_same_work() -> None:
+    replay = {"hardening_key": "a key", REPLAY_HEADER: 1}
+    first, second = Message(None, headers=headers(**replay)), Message(None, headers=headers(**replay))
+
+    assert Work.of(first) == Work.of(second)
 
 
 def test_a_retry_keeps_the_mark_of_its_message_and_a_child_does_not() -> None:
