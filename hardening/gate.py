@@ -19,7 +19,13 @@ from .effective import MISSING, current_value, set_value, write_value
 from .leases.consumer import hardened_consumer
 from .leases.findings import CANCEL
 from .plugin import hardened
-from .saturation import MAX_CONNECTIONS, connections_row, green_prefetch, highest_concurrency
+from .saturation import (
+    MAX_CONNECTIONS,
+    connections_row,
+    green_prefetch,
+    highest_concurrency,
+    wait_without_stopping,
+)
 
 __all__ = ["EX_CONFIG", "on_worker_init"]
 
@@ -100,6 +106,7 @@ def _saturate(app: Celery, worker: Any) -> list[Finding]:
         return []
     if not state.reporting:
         app.steps["consumer"].update(_GREEN_STEPS)
+        wait_without_stopping()
     if state.transport != "redis":
         return []
     row = connections_row(highest_concurrency(worker))

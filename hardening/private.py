@@ -57,6 +57,7 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("kombu.transport.virtual.base", "Channel._lookup", "the queue to which a delayed message goes back"),
     ("kombu.transport.virtual.base", "Channel._get_message_priority", "the list of a delayed message"),
     ("kombu.transport.redis", "Channel._q_for_pri", "the list of a delayed message"),
+    ("kombu.utils.functional", "sleep", "green workers that wait for their broker without stopping"),
     ("kombu.transport.redis", "Channel._get_pool", "connections of the worker's own to the broker's Redis"),
     ("kombu.transport.redis", "Channel._brpop_read", "leasing what was popped without the script"),
     ("kombu.transport.redis", "Channel._create_client", "one connection for each list that is watched"),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import bootsteps
+from kombu.utils import functional
 
 from .enforced import Enforced
 
@@ -19,6 +20,7 @@ __all__ = [
     "connections_row",
     "green_prefetch",
     "highest_concurrency",
+    "wait_without_stopping",
 ]
 
 logger = logging.getLogger("hardening")
@@ -76,6 +78,17 @@ def connections_row(concurrency: int) -> Enforced:
         accepts=lambda value: isinstance(value or 0, int) and (value or CONNECTIONS_WHEN_UNSET) >= needed,
         transport="redis",
     )
+
+
+def wait_without_stopping() -> None:
+    """Let greenlets run while a worker waits to reach its broker again.
+
+    Celery imports kombu before it patches `time`, on its way to the patch itself: kombu's pause between two
+    tries, up to half a minute, is the unpatched one, and stops every greenlet of the process.
+    """
+    kombus: Any = functional
+    if kombus.sleep is not time.sleep:
+        kombus.sleep = time.sleep
 
 
 class UnhurriedReads(bootsteps.StartStopStep):

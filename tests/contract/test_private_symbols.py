@@ -102,6 +102,7 @@ def test_the_list_covers_exactly_what_this_file_tests() -> None:
         "successful_requests",
         # In test_leased_transport, and with real workers in tests/system/test_leases.
         "Channel._get_pool",
+        "sleep",  # In test_gate_saturation.
         "Channel._brpop_read",
         "Channel._create_client",
         "Channel._on_connection_disconnect",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -231,3 +233,26 @@ def test_a_consumer_that_reconnects_is_changed_once() -> None:
     step.start(parent)
 
     assert parent.call_soon is first
+
+
+def test_a_green_worker_that_waits_for_its_broker_lets_its_greenlets_run() -> None:
+    # As Celery starts: the import on the way to the patch is what kombu keeps.
+    code = (
+        "import sys, time\n"
+        "sys.argv = ['celery', 'worker', '-P', 'gevent']\n"
+        "import celery\n"
+        "celery.maybe_patch_concurrency()\n"
+        "from kombu.utils import functional\n"
+        "from hardening.saturation import wait_without_stopping\n"
+        "wait_without_stopping()\n"
+        "import gevent\n"
+        "ran = []\n"
+        "gevent.spawn(ran.append, 1)\n"
+        "tries = iter([ValueError, ValueError])\n"
+        "def connect():\n"
+        "    for error in tries:\n"
+        "        raise error\n"
+        "functional.retry_over_time(connect, ValueError, interval_start=0.01, interval_step=0)\n"
+        "assert ran == [1]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
