@@ -276,7 +276,7 @@ def test_what_waits_for_its_time_or_its_rate_keeps_its_lease_and_survives_a_reco
         # The credit of what waited is back: the worker takes as many as before.
         more = [stage.send("until_released") for _ in range(4)]
         for each in more:
-            started(stage, each)
+            started(stage, each, timeout=60)
         assert running.process.is_running
 
 

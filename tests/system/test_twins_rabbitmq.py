@@ -64,7 +64,7 @@ def nothing_left(stage: Stage, rabbit: RabbitMQServer) -> None:
         rows = [line.split() for line in listing.splitlines()]
         return "".join(row[1] for row in rows if len(row) == 2 and row[0] == "celery")
 
-    wait_until(lambda: count() == "0", 30, lambda: f"{count()} messages; {stage.logs()}")
+    wait_until(lambda: count() == "0", 60, lambda: f"{count()} messages; {stage.logs()}")
 
 
 def figure(stage: Stage) -> tuple[int, int]:
