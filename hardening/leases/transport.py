@@ -209,6 +209,7 @@ class LeasedChannel:
             self._qos._on_collect.cancel()
             self._qos = None
         self.holdings.channel = self
+        self._keys = keys_of(self)
 
     def basic_consume(self: Any, queue: str, *args: Any, **options: Any) -> Any:
         """Remembers the queues whose messages nobody acknowledges: replies to Celery's own questions."""
@@ -245,7 +246,7 @@ class LeasedChannel:
 
     def _send_take(self: Any, lists: dict[str, str], now: float) -> None:
         tag = uuid4().hex
-        keys = keys_of(self)
+        keys = self._keys
         script = ("EVALSHA", _TAKE_SHA) if self._script_known else ("EVAL", scripts.TAKE)
         self._taking = (tag, lists, now)
         # kombu's name for a command that is under way: no new credentials are sent meanwhile.
@@ -345,7 +346,7 @@ class LeasedChannel:
             self._flush_brpop_reauth()
 
     def _set_aside(self: Any, tag: str, list_key: str, item: bytes, exc: Exception) -> None:
-        garbage = keys_of(self).garbage
+        garbage = self._keys.garbage
         logger.error(
             "what was in the list %s is no message of kombu's (%s): it is kept in the list %s",
             list_key,
