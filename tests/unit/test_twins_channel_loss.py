@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +15,7 @@ from hardening.twins import channel_loss
 from hardening.twins.accepting import PATIENCE_SECONDS, take_in_accepted
 from hardening.twins.work import Work, may_have_twin
 from tests.helpers.hardened_apps import hardened_app, request_of, run, send
+from tests.helpers.twin_fixtures import clock, nothing_runs, store
 from tests.helpers.twin_messages import (
     LEASE_SECONDS,
     Clock,
@@ -30,22 +30,7 @@ from tests.helpers.twin_messages import (
 
 pytestmark = pytest.mark.usefixtures("isolated", "recording")
 
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(clock: Clock) -> Switchable:
-    return Switchable(clock)
-
-
-@pytest.fixture(autouse=True)
-def nothing_runs() -> Iterator[None]:
-    state.reset_state()
-    yield
-    state.reset_state()
+__all__ = ["clock", "nothing_runs", "store"]  # Fixtures.
 
 
 @pytest.fixture

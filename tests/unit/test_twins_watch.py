@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +11,7 @@ from celery.worker import state
 from hardening.core.identity import KEY_HEADER, REPLAY_HEADER
 from hardening.twins.figure import duplicates_of
 from hardening.twins.work import TWIN_HEADER, Work, may_have_twin
+from tests.helpers.twin_fixtures import clock, nothing_runs, store
 from tests.helpers.twin_messages import (
     LEASE_SECONDS,
     Arrived,
@@ -25,22 +25,7 @@ from tests.helpers.twin_messages import (
     twins_of,
 )
 
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(clock: Clock) -> Switchable:
-    return Switchable(clock)
-
-
-@pytest.fixture(autouse=True)
-def nothing_runs() -> Iterator[None]:
-    state.reset_state()
-    yield
-    state.reset_state()
+__all__ = ["clock", "nothing_runs", "store"]  # Fixtures.
 
 
 class Worker:
