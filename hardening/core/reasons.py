@@ -23,6 +23,18 @@ class Reason(StrEnum):
     RESULT_NOT_STORED = "result_not_stored"
     CALLBACK_UNPUBLISHED = "callback_unpublished"
     INTERNAL_ERROR = "internal_error"
+    POISON = "poison"
+    UNREGISTERED = "unregistered"
+    UNDECODABLE = "undecodable"
+    CONTENT_REFUSED = "content_refused"
+    MALFORMED = "malformed"
+    NOT_A_TASK = "not_a_task"
+    EXPIRED = "expired"
+    OVERSIZED = "oversized"
+    GARBAGE = "garbage"
+    DELIVERY_LIMIT = "delivery_limit"
+    BROKER_REJECTED = "broker_rejected"
+    BROKER_DROPPED = "broker_dropped"
 
     @property
     def explanation(self) -> str:
@@ -44,4 +56,16 @@ _EXPLANATIONS: dict[Reason, str] = {
     Reason.RESULT_NOT_STORED: "The body ran to its end or was about to start; the result backend failed.",
     Reason.CALLBACK_UNPUBLISHED: "The body ran to its end; its callback or next step was not published.",
     Reason.INTERNAL_ERROR: "Celery failed outside the body of the task, before or after it.",
+    Reason.POISON: "Each start of the task ended with the death of its process, and it has had its last one.",
+    Reason.UNREGISTERED: "The worker knew no task of this name; replay it after a deploy that brings it.",
+    Reason.UNDECODABLE: "The body of the message cannot be decoded: export it, repair it and send it.",
+    Reason.CONTENT_REFUSED: "The worker does not accept messages of this content type.",
+    Reason.MALFORMED: "The message names a task and is not one: the attempt says what is wrong with it.",
+    Reason.NOT_A_TASK: "What was in the queue is no message of Celery's.",
+    Reason.EXPIRED: "The message was not started before its `expires`; the body did not run.",
+    Reason.OVERSIZED: "The message is larger than the worker takes.",
+    Reason.GARBAGE: "Somebody pushed bytes into the queue that are no message at all.",
+    Reason.DELIVERY_LIMIT: "The broker gave the message up after its delivery limit.",
+    Reason.BROKER_REJECTED: "A plain worker rejected the message, and the broker dead-lettered it.",
+    Reason.BROKER_DROPPED: "The broker dropped the message from a queue that was full.",
 }

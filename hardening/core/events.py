@@ -1,0 +1,37 @@
+"""Events: what may be watched. Nothing of the promise rests on a receiver, and none can break anything.
+
+They are Django signals; connect to them in a worker's process, as in an AppConfig.ready. Each is sent with
+keyword arguments of plain values, after what it tells is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.dispatch import Signal
+
+__all__ = ["letter_kept", "orphan_recovered", "task_died", "task_quarantined", "tell"]
+
+logger = logging.getLogger("hardening")
+
+orphan_recovered = Signal()
+"""A message of a silent worker went back to its queue: task_id, task_name, holder."""
+
+task_died = Signal()
+"""A process died while it ran a task: task_id, task_name, delivery_key, how, deaths, limit."""
+
+task_quarantined = Signal()
+"""A task that kills its process is not started again: task_id, task_name, delivery_key, deaths, limit."""
+
+letter_kept = Signal()
+"""A dead letter was kept: task_id, task_name, delivery_key, replay_number, reason."""
+
+
+def tell(event: Signal, **facts: Any) -> None:
+    """Tell every receiver. Returns whatever they raise: that is logged, and the others are told."""
+    if not event.receivers:
+        return
+    for receiver, answer in event.send_robust(sender=None, **facts):
+        if isinstance(answer, Exception):
+            logger.error("a receiver of an event failed: %r", receiver, exc_info=answer)
