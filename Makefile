@@ -3,11 +3,19 @@
 PYTHON ?= python3
 VENV ?= .venv
 REQUIREMENTS ?= requirements/dev.txt
-# Directories below tests/. tests/chaos takes half an hour, and has a target of its own.
+# Directories below tests/. tests/chaos takes half an hour, and has a target of its own: chaos-tests.
 LEVELS ?= unit model contract integration system browser migrations
 PYTEST_ARGS ?=
 # Sections and options of `python -m bench`, e.g. "recovery --kills 50"; see `python -m bench --help`.
 BENCH_ARGS ?= --pairs 3
+# Of `make chaos`. Without SEED it runs the known seeds of tests/chaos/seeds.txt, then one that is new each time.
+SEED ?=
+BROKER ?= redis
+POOL ?= prefork
+TASKS ?= 1000
+PLAIN ?=
+# More options of `python -m hardening.chaos`, e.g. "--workers 2 --keep build/chaos"; see its `--help`.
+CHAOS_ARGS ?=
 # How many tests at a time. Most of them wait for workers, each in a place of its own: more than there are cores.
 PARALLEL ?= 4
 
@@ -18,7 +26,7 @@ STAMP := $(VENV)/.installed-$(shell cat $(REQUIREMENTS) pyproject.toml 2>/dev/nu
 DEMO_STAMP := $(DEMO_VENV)/.installed-$(shell cat requirements/demo.txt pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test chaos check format bench reference requirements clean python-new-enough
+.PHONY: help setup demo up test chaos chaos-tests check format bench reference requirements clean python-new-enough
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +43,12 @@ test: $(STAMP) ## Run the tests of LEVELS against real servers
 	$(BIN)/python -m tests.install_servers
 	$(BIN)/python -m pytest -n $(PARALLEL) --dist worksteal $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(LEVELS)))
 
-chaos: $(STAMP) ## A retry storm, fifty rolling restarts, a minute without Redis: half an hour, with tables
+chaos: $(STAMP) ## TASKS under kills, cuts and restarts by SEED, on BROKER and POOL; PLAIN=1: beside plain Celery
+	$(BIN)/python -m tests.install_servers
+	$(BIN)/python -m $(if $(SEED),hardening.chaos --seed $(SEED),tests.chaos.seeds) --broker $(BROKER) --pool $(POOL) \
+		--tasks $(TASKS) $(if $(PLAIN),--plain) $(CHAOS_ARGS)
+
+chaos-tests: $(STAMP) ## A retry storm, fifty rolling restarts, a minute without Redis: half an hour, with tables
 	$(BIN)/python -m tests.install_servers
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -s tests/chaos
 

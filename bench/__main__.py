@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import commands, delayed, recovery, take, throughput
+from bench import capture, commands, delayed, recovery, take, throughput
 
 OUTPUT = Path("build/bench.json")
 SECTIONS = {
@@ -23,6 +23,7 @@ SECTIONS = {
     "recovery": recovery.run,
     "commands": commands.run,
     "delayed": delayed.run,
+    "capture": capture.run,
 }
 
 
@@ -56,6 +57,9 @@ def main() -> None:
         "--plain-messages", type=int, default=10_000, help="delayed: of plain Celery (default 10000, scaled)"
     )
     parser.add_argument("--rate", type=int, default=200, help="delayed: due in a second (default 200)")
+    parser.add_argument(
+        "--letters", type=int, default=1000, help="capture: letters on each database (default 1000)"
+    )
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):
         parser.error(f"no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")

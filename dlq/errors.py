@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from hardening.core.errors import HardeningError
 
-__all__ = ["BrokerUnreachable", "CannotSeal", "CannotUnseal", "DlqError", "NoDestination", "UnknownQueue"]
+__all__ = [
+    "BrokerUnreachable",
+    "CannotSeal",
+    "CannotUnseal",
+    "DlqError",
+    "NoDestination",
+    "NotRepaired",
+    "UnknownQueue",
+]
 
 
 class DlqError(HardeningError):
@@ -29,3 +37,7 @@ class UnknownQueue(DlqError):
 
 class BrokerUnreachable(DlqError):
     """The broker takes nothing now: trying the next letter would only wait again."""
+
+
+class NotRepaired(DlqError):
+    """The message that was given instead of a letter's own cannot be right. The letter stays open."""

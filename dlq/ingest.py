@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from celery import Celery
+from django.db import DatabaseError
 
+from hardening.core.connection import KeptConnection
+from hardening.core.errors import SinkUnavailable
 from hardening.core.letter import Attempt, DeadLetter, Payload
 from hardening.core.parking import Drained, LetterRefused, drain_letters, parking_queue, refused_queue
 from hardening.core.reasons import Reason
 
-from .conf import dlq_settings
+from .conf import database_alias, dlq_settings
 from .sink import DatabaseSink
+from .text import without_credentials
 
 __all__ = ["UNREADABLE", "ingest", "ingest_duty"]
 
 UNREADABLE = "(unreadable)"
+_CONNECT_SECONDS = 10
 _log = logging.getLogger(__name__)
 
 
@@ -32,6 +39,11 @@ def ingest(app: Celery, *, limit: int, refused: bool = False) -> Drained:
     Raises what the store or the broker raised; everything not stored by then is still on the broker.
     An entry that is no letter is stored as a letter itself, with its bytes as the body.
     """
+    with _one_connection():
+        return _ingest(app, limit=limit, refused=refused)
+
+
+def _ingest(app: Celery, *, limit: int, refused: bool) -> Drained:
     sink = DatabaseSink()
 
     def keep_unreadable(raw: bytes, exc: Exception) -> None:
@@ -65,17 +77,36 @@ def ingest(app: Celery, *, limit: int, refused: bool = False) -> Drained:
 
 def ingest_duty(app: Celery) -> None:
     """The periodic form, for a worker's parent process: leaves no database connection open."""
-    sink = DatabaseSink()
     try:
-        # Asked first: with the database down a letter would be fetched and given back at every turn.
-        if not sink.is_reachable():
-            _log.warning("the database of dead letters is not reachable; parked letters stay on the broker")
-            return
         taken = ingest(app, limit=max(1, dlq_settings().ingest_batch)).stored
-        if taken:
-            _log.info("took in %d parked dead letters", taken, extra={"letters": taken})
+    # No fault of this worker: the database is down, full or read-only, or does not answer.
+    except SinkUnavailable as exc:
+        _log.warning("parked letters stay on the broker: %s", exc)
+        return
     finally:
-        sink.close()
+        DatabaseSink().close()
+    if taken:
+        _log.info("took in %d parked dead letters", taken, extra={"letters": taken})
+
+
+@contextmanager
+def _one_connection() -> Iterator[None]:
+    """For all letters of a turn. Raises SinkUnavailable when there is none.
+
+    Opened first: with the database down a letter would be fetched and given back at every turn.
+    """
+    alias = database_alias()
+    kept = KeptConnection(_CONNECT_SECONDS)
+    try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(kept.in_place(alias))
+            except DatabaseError as exc:
+                why = f"{type(exc).__name__}: {without_credentials(str(exc).strip())}"
+                raise SinkUnavailable(f"the database {alias!r} cannot be reached: {why}") from exc
+            yield
+    finally:
+        kept.close()
 
 
 def _unreadable(raw: bytes, exc: Exception) -> DeadLetter:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -20,10 +21,18 @@ from hardening.core.identity import (
 )
 from hardening.core.letter import DeadLetter as LetterRecord
 
-from .errors import NoDestination
+from .errors import NoDestination, NotRepaired
 from .text import whole_number
 
-__all__ = ["Destination", "ReplayMessage", "destination_of", "headers_for_replay", "properties_for_replay"]
+__all__ = [
+    "Destination",
+    "Repair",
+    "ReplayMessage",
+    "destination_of",
+    "headers_for_replay",
+    "properties_for_replay",
+    "repaired",
+]
 
 # Of the life that ended: when it began, how often and at what it failed, where it was dead-lettered.
 _LEFT_BEHIND = frozenset(
@@ -56,6 +65,34 @@ class ReplayMessage:
     content_encoding: str | None
     headers: Mapping[str, Any]
     properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What is sent instead of what was kept. None: as it was."""
+
+    body: bytes | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: Mapping[str, Any] | None = None
+
+
+def repaired(letter: LetterRecord, repair: Repair) -> LetterRecord:
+    """The letter with its repaired message. Its identity stays: it is the same work. Raises NotRepaired."""
+    kept = letter.payload
+    payload = replace(
+        kept,
+        body=kept.body if repair.body is None else repair.body,
+        content_type=repair.content_type or kept.content_type,
+        content_encoding=repair.content_encoding or kept.content_encoding,
+        headers=kept.headers if repair.headers is None else repair.headers,
+    )
+    if payload.content_type == "application/json":
+        try:
+            json.loads(payload.body)
+        except (ValueError, RecursionError) as exc:
+            raise NotRepaired(f"the repaired body is no JSON: {exc}") from exc
+    return replace(letter, payload=payload)
 
 
 def headers_for_replay(letter: LetterRecord, *, letter_id: UUID, task_id: str) -> dict[str, Any]:

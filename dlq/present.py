@@ -12,6 +12,7 @@ from hardening.core.redaction import Redactor, project_redactor
 
 from .errors import CannotUnseal
 from .models import Attempt, DeadLetter
+from .text import clean
 
 __all__ = ["MOST_CHARACTERS", "Shown", "VisiblePayload", "attempts_not_kept", "visible_payload"]
 
@@ -49,7 +50,7 @@ def visible_payload(letter: DeadLetter) -> VisiblePayload:
         return VisiblePayload(problem=str(exc))
     hide = project_redactor()
     headers = tuple(
-        Shown(name=str(name), value=_text(hide.value(value, (str(name),)), hide, ()))
+        Shown(name=clean(str(name)), value=_text(hide.value(value, (str(name),)), hide, ()))
         for name, value in sorted(record.payload.headers.items())
         # They repeat the arguments as text, where names no longer tell what is secret.
         if name not in _ARGUMENT_HEADERS
@@ -57,7 +58,7 @@ def visible_payload(letter: DeadLetter) -> VisiblePayload:
     decoded = _decode(record)
     if decoded is None:
         size = len(record.payload.body)
-        kind = record.payload.content_type or "unknown type"
+        kind = clean(str(record.payload.content_type or "unknown type"))
         return VisiblePayload(
             headers=headers, problem=f"{size} bytes of {kind}: only JSON is decoded for display"
         )
@@ -74,7 +75,10 @@ def _arguments(
         Shown(name=names[i] if i < len(names) else f"*{i + 1}", value=_text(value, hide, secrets))
         for i, value in enumerate(safe_args)
     ]
-    return (*positional, *(Shown(name=k, value=_text(v, hide, secrets)) for k, v in safe_kwargs.items()))
+    return (
+        *positional,
+        *(Shown(name=clean(k), value=_text(v, hide, secrets)) for k, v in safe_kwargs.items()),
+    )
 
 
 def _decode(record: LetterRecord) -> tuple[Sequence[Any], Mapping[str, Any]] | None:
@@ -92,7 +96,8 @@ def _decode(record: LetterRecord) -> tuple[Sequence[Any], Mapping[str, Any]] | N
 
 
 def _text(value: Any, hide: Redactor, secrets: Sequence[str]) -> str:
-    text = json.dumps(_scrub(value, hide, secrets), indent=2, ensure_ascii=False, default=str)
+    # Cleaned: JSON lets through lone surrogates, of which no page can be made.
+    text = clean(json.dumps(_scrub(value, hide, secrets), indent=2, ensure_ascii=False, default=str))
     if len(text) > MOST_CHARACTERS:
         return f"{text[:MOST_CHARACTERS]}… ({len(text) - MOST_CHARACTERS} more characters)"
     return text

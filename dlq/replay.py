@@ -27,6 +27,9 @@ When a chunk takes long, what was sent is marked and the claim on the rest renew
 does not make our own claim stale. Rows are claimed in small chunks: a dying process holds up few.
 
 Neither the result backend nor a route takes part.
+
+A repaired message is sent in the same way, under the same identity: with two repairs of one letter, after the
+process died between 2 and 3, the second one is the same task as the first, and does not run beside it.
 """
 
 from __future__ import annotations
@@ -51,9 +54,9 @@ from hardening.core.broker import confirming_connection, publish_raw
 from hardening.core.connection import own_connection
 
 from .conf import database_alias, dlq_settings
-from .errors import BrokerUnreachable, CannotUnseal, NoDestination, UnknownQueue
+from .errors import BrokerUnreachable, CannotUnseal, NoDestination, NotRepaired, UnknownQueue
 from .lookup import letters_of, states_of, unique_ids
-from .message import Destination, destination_of, headers_for_replay, properties_for_replay
+from .message import Destination, Repair, destination_of, headers_for_replay, properties_for_replay, repaired
 from .models import NAME_LENGTH, DeadLetter
 from .text import clip, without_credentials
 
@@ -95,25 +98,29 @@ def replay(
     queue: str | None = None,
     force_queue: bool = False,
     dry_run: bool = False,
+    repair: Repair | None = None,
     app: Celery | None = None,
 ) -> ReplayOutcome:
-    """Send these letters again, to `queue` or to where each came from.
+    """Send these letters again, to `queue` or to where each came from; with `repair`, one letter, repaired.
 
     `by` says who asked, for the record. Only open letters and those whose replay died are sent. One
     letter's failure does not stop the others; an unreachable broker does, and the rest stays open.
 
     Raises UnknownQueue for a `queue` that the app does not know, unless `force_queue`: Redis takes
-    messages for any name, also for one that no worker reads.
+    messages for any name, also for one that no worker reads. Raises ValueError for several letters with one
+    `repair`.
     """
     if queue and not force_queue:
         _refuse_unknown(queue, app)
     ids = unique_ids(letter_ids)
+    if repair is not None:
+        ids = iter(_only(list(ids)))
     sent: list[UUID] = []
     failed: dict[UUID, str] = {}
     skipped: Counter[str] = Counter()
     # Each step commits by itself: inside a caller's transaction a rollback would reopen what was sent.
     with own_connection(database_alias()), ExitStack() as stack:
-        publisher = _Publisher(app=app, queue=queue, stack=stack)
+        publisher = _Publisher(app=app, queue=queue, repair=repair, stack=stack)
         while chunk := list(islice(ids, _CHUNK)):
             if dry_run:
                 would = (
@@ -124,15 +131,20 @@ def replay(
             else:
                 claimed = _replay_chunk(chunk, by=by, publisher=publisher, sent=sent, failed=failed)
             skipped += states_of(set(chunk) - set(claimed))
+    if repair is not None and sent and not dry_run:
+        _log.info("dead letter %s was sent repaired, by %s", sent[0], by, extra={"letter": str(sent[0])})
     return ReplayOutcome(sent=tuple(sent), skipped=dict(skipped), failed=failed, dry_run=dry_run)
 
 
 class _Publisher:
     """One broker connection for a whole replay, opened at the first letter."""
 
-    def __init__(self, *, app: Celery | None, queue: str | None, stack: ExitStack) -> None:
+    def __init__(
+        self, *, app: Celery | None, queue: str | None, repair: Repair | None, stack: ExitStack
+    ) -> None:
         self._app = app
         self._queue = queue
+        self._repair = repair
         self._stack = stack
         self._connection: Connection | None = None
         self._unreachable: str | None = None
@@ -142,6 +154,8 @@ class _Publisher:
         if self._unreachable is not None:
             raise BrokerUnreachable(self._unreachable)
         record = letter.record()
+        if self._repair is not None:
+            record = repaired(record, self._repair)
         app = self._app if self._app is not None else celery_app()
         destination = destination_of(record, queue=self._queue, is_fanout=lambda name: _is_fanout(app, name))
         try:
@@ -227,6 +241,12 @@ def _stale_before() -> datetime:
     return timezone.now() - timedelta(seconds=dlq_settings().stale_claim_seconds)
 
 
+def _only(ids: list[UUID]) -> list[UUID]:
+    if len(ids) != 1:
+        raise ValueError(f"a repaired message is that of one letter, not of {len(ids)}")
+    return ids
+
+
 def _refuse_unknown(queue: str, app: Celery | None) -> None:
     try:
         queues = (app if app is not None else celery_app()).amqp.queues
@@ -251,6 +271,6 @@ def _is_fanout(app: Celery, queue: str) -> bool:
 
 
 def _text_of(exc: BaseException) -> str:
-    if isinstance(exc, (BrokerUnreachable, CannotUnseal, NoDestination)):
+    if isinstance(exc, (BrokerUnreachable, CannotUnseal, NoDestination, NotRepaired)):
         return str(exc)
     return clip(without_credentials(f"{type(exc).__name__}: {exc}"), 2000)

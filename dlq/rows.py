@@ -48,15 +48,15 @@ def body_digest(letter: LetterRecord) -> str:
     return salted_hmac(_DIGEST_SALT, message, algorithm="sha256").hexdigest()
 
 
-def task_id_of_replay(letter: LetterRecord) -> str:
-    """The task id that a replay of this letter has.
+def task_id_of_replay(letter: LetterRecord, digest: str | None = None) -> str:
+    """The task id that a replay of this letter has. `digest`: its `body_digest`, where it is known.
 
     A message of protocol 1 carries its id in the body, which is never changed: it keeps its id.
     """
     if "task" not in letter.payload.headers:
         return str(letter.task_id)
     number = whole_number(letter.replay_number) or 0
-    return replay_task_id(str(letter.delivery_key), number + 1, body_digest(letter))
+    return replay_task_id(str(letter.delivery_key), number + 1, digest or body_digest(letter))
 
 
 def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) -> DeadLetter:
@@ -67,10 +67,11 @@ def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) ->
     failed_at = _moment(letter.failed_at) or now
     started = [moment for attempt in letter.attempts if (moment := _moment(attempt.started_at))]
     canvas = asdict(letter.canvas)
+    digest = body_digest(letter)
     return DeadLetter(
         delivery_key=clip(letter.delivery_key, NAME_LENGTH),
         replay_number=fit_integer(letter.replay_number),
-        body_digest=body_digest(letter),
+        body_digest=digest,
         task_id=clip(letter.task_id, NAME_LENGTH),
         root_id=clip(letter.root_id, NAME_LENGTH),
         parent_id=clip(letter.parent_id, NAME_LENGTH),
@@ -102,7 +103,7 @@ def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) ->
         sealed=sealed.data,
         sealed_with=sealed.method,
         replay_of_id=_uuid(letter.replay_of),
-        replay_task_id=clip(task_id_of_replay(letter), NAME_LENGTH),
+        replay_task_id=clip(task_id_of_replay(letter, digest), NAME_LENGTH),
     )
 
 

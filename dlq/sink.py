@@ -13,16 +13,20 @@ stored once or not at all, it is stored once afterwards, perhaps with one captur
 Whether the database is down or refuses this one letter decides whether those behind it wait. No error
 code tells: a packet that is too large breaks the connection as a dead server does, a full disk does not.
 So the database is asked: if it takes a small letter, rolled back at once, then it is this letter's fault.
+
+A database that is silent, as one behind a broken network, is down after some seconds: a worker's parent keeps
+letters too, and does nothing else meanwhile. The letter goes on to the broker. Should the database have taken
+it all the same, it is handed in again from there, as above.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from random import random
 from uuid import uuid4
 
 from django.db import (
-    DatabaseError,
     IntegrityError,
     InterfaceError,
     OperationalError,
@@ -32,7 +36,7 @@ from django.db import (
 )
 from django.utils import timezone
 
-from hardening.core.connection import drop_connection, own_connection
+from hardening.core.connection import bounded_connection, drop_connection, own_connection
 from hardening.core.errors import SinkUnavailable
 from hardening.core.letter import Attempt as AttemptRecord
 from hardening.core.letter import DeadLetter as LetterRecord
@@ -41,6 +45,7 @@ from hardening.core.parking import LetterRefused
 
 from .conf import database_alias, dlq_settings
 from .errors import CannotSeal
+from .inserting import insert
 from .models import Attempt, DeadLetter
 from .rows import attempt_rows, body_digest, letter_row
 from .states import CLOSED
@@ -49,6 +54,7 @@ from .text import without_credentials
 __all__ = ["DatabaseSink"]
 
 _MOST_BROKEN_CONNECTIONS = 2
+_ANSWER_SECONDS = 10
 _LOCK_PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
 _LOCK_SIGNS = ("deadlock", "locked", "lock wait timeout", "could not serialize", "record has changed")
@@ -58,7 +64,8 @@ class DatabaseSink:
     """Keeps dead letters in the database of DLQ["DATABASE"].
 
     Safe in prefork children, threads and greenlets: it holds no state but its alias. Commits on its
-    own even when the caller is in an open or broken transaction (see `hardening.core.connection`).
+    own even when the caller is in an open or broken transaction, and waits for no server that is silent
+    (see `hardening.core.connection`).
     """
 
     def __init__(self, *, database: str | None = None) -> None:
@@ -71,12 +78,12 @@ class DatabaseSink:
         LetterRefused, a kind of it, when the database takes letters, only not this one.
         """
         alias = self._alias()
-        deadline = time.monotonic() + _LOCK_PATIENCE_SECONDS
+        began = time.monotonic()
         broken = 0
         known = False
         while True:
             try:
-                with own_connection(alias):
+                with _connection(alias):
                     if self._keep_known(letter, alias) if known else self._keep_new(letter, alias):
                         return
                 failure: Exception | None = None
@@ -91,22 +98,17 @@ class DatabaseSink:
             # Whatever else keeps it from being stored, those behind it must not wait for it.
             except Exception as exc:
                 raise self._not_kept(letter, alias, exc) from exc
-            if broken >= _MOST_BROKEN_CONNECTIONS or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if broken and waited >= _ANSWER_SECONDS:
+                why = _why(letter, alias, failure, f"got no answer in {waited:.0f} s from")
+                raise SinkUnavailable(why) from failure
+            if broken >= _MOST_BROKEN_CONNECTIONS or waited > _LOCK_PATIENCE_SECONDS:
                 raise self._not_kept(letter, alias, failure) from failure
             time.sleep(random() * _PAUSE_SECONDS)
 
     def close(self) -> None:
         """Close this thread's connection: for a parent process that will fork. Safe to call at any time."""
         drop_connection(self._alias())
-
-    def is_reachable(self) -> bool:
-        """Whether the database takes a connection now; cheap when one is open."""
-        alias = self._alias()
-        try:
-            connections[alias].ensure_connection()
-        except DatabaseError:
-            return False
-        return connections[alias].is_usable()
 
     def _alias(self) -> str:
         return self._database or database_alias()
@@ -115,13 +117,15 @@ class DatabaseSink:
         now = timezone.now()
         row = letter_row(letter, keys=dlq_settings().encryption_keys, now=now)
         row.occurrence = occurrence
+        attempts = attempt_rows(letter.attempts, letter_id=row.pk)
+        if row.replay_of_id is None:
+            insert(row, attempts, alias=alias)
+            return True
         with transaction.atomic(using=alias):
-            row.save(using=alias, force_insert=True)
-            Attempt.objects.using(alias).bulk_create(attempt_rows(letter.attempts, letter_id=row.pk))
-            if row.replay_of_id is not None:
-                DeadLetter.objects.using(alias).filter(
-                    pk=row.replay_of_id, delivery_key=row.delivery_key, replay_number=row.replay_number - 1
-                ).prove_replayed(now=now)
+            insert(row, attempts, alias=alias)
+            DeadLetter.objects.using(alias).filter(
+                pk=row.replay_of_id, delivery_key=row.delivery_key, replay_number=row.replay_number - 1
+            ).prove_replayed(now=now)
         return True
 
     def _keep_known(self, letter: LetterRecord, alias: str) -> bool:
@@ -145,7 +149,7 @@ class DatabaseSink:
         return LetterRefused(_why(letter, alias, exc, "is refused by"))
 
     def _takes_another(self, alias: str) -> bool:
-        """Whether the database would store a small letter now. Leaves none, and sends no signals."""
+        """Whether the database would store a small letter now. Leaves none."""
         now = timezone.now()
         name = f"probe-{uuid4()}"
         record = LetterRecord(
@@ -160,15 +164,21 @@ class DatabaseSink:
         )
         try:
             row = letter_row(record, keys=dlq_settings().encryption_keys, now=now)
-            with own_connection(alias), transaction.atomic(using=alias):
-                DeadLetter.objects.using(alias).bulk_create([row])
-                Attempt.objects.using(alias).bulk_create(attempt_rows(record.attempts, letter_id=row.pk))
+            with _connection(alias), transaction.atomic(using=alias):
+                insert(row, attempt_rows(record.attempts, letter_id=row.pk), alias=alias)
                 transaction.set_rollback(True, using=alias)
         # Whatever it is, it is not the letter's fault.
         except Exception:
             drop_connection(alias)
             return False
         return True
+
+
+def _connection(alias: str) -> AbstractContextManager[None]:
+    # A file answers, or says that it is locked, by itself.
+    if connections[alias].vendor == "sqlite":
+        return own_connection(alias)
+    return bounded_connection(alias, _ANSWER_SECONDS)
 
 
 def _is_lock_conflict(exc: Exception) -> bool:

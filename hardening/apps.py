@@ -22,11 +22,14 @@ class HardeningConfig(AppConfig):
 
         from . import checks  # noqa: F401  (registers itself)
         from .conf import REPORT, load_settings
+        from .core.duties import offer_duty
+        from .intake.garbage import GARBAGE_DUTY
         from .plugin import harden_every_app
 
         harden_every_app()
         if load_settings()[0].mode != REPORT:
             before_task_publish.connect(_note_first_publish, weak=False, dispatch_uid="hardening.first")
+            offer_duty(GARBAGE_DUTY)
         worker_init.connect(_open_gate, weak=False, dispatch_uid="hardening.gate")
         celeryd_after_setup.connect(_redact_logs, weak=False, dispatch_uid="hardening.logs")
 

@@ -16,8 +16,10 @@ from .effective import MISSING, current_value
 from .enforced import Enforced
 from .leases.findings import lease_findings
 from .plugin import Hardened, hardened, policies_of, unreached
+from .poison.terms import task_terms
 from .policy import TaskPolicy
 from .private import version_findings
+from .queue_findings import queue_findings
 from .retries.options import is_celerys_own, options_of
 from .saturation import green_prefetch
 from .store import chosen_store
@@ -43,6 +45,7 @@ def audit(app: Celery, *, pool_is_known: bool = False) -> list[Finding]:
         findings += _task_findings(policy, tasks[policy.name], state)
         # A retry option that cannot be read would leave the task with a policy that nobody chose.
         findings += options_of(tasks[policy.name]).findings
+        findings += task_terms(tasks[policy.name], settings.poison_terms)[1]
     if not state.reporting:
         findings += [_unreached(name) for name in unreached(app)]
     if app.conf.task_time_limit is None and app.conf.task_soft_time_limit is None:
@@ -51,6 +54,7 @@ def audit(app: Celery, *, pool_is_known: bool = False) -> list[Finding]:
     findings += _sink_findings(app, settings)
     findings += _store_findings(app, settings)
     findings += lease_findings(app, state.transport, settings.lease_terms)
+    findings += queue_findings(app, state.transport, settings.poison_terms.limit)
     return findings
 
 

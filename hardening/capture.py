@@ -7,9 +7,9 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from celery.exceptions import Ignore
 
 from .classification.current import project_classifier
 from .conf import HardeningSettings, load_settings
+from .core.events import letter_kept, tell
 from .core.identity import ATTEMPTS_HEADER, identity_of
 from .core.letter import Attempt, Canvas, DeadLetter, Payload, dump_letter, load_letter
 from .core.loading import load_backend
@@ -29,7 +30,20 @@ from .core.sink import DeadLetterSink, offered_sink
 from .history import attempt_from, attempt_number, class_path, decode_history
 from .reason import underlying
 
-__all__ = ["DELIVERY", "BrokerSink", "Delivery", "Keeper", "LetterNotKept", "chosen_sink", "keeper_for"]
+__all__ = [
+    "DELIVERY",
+    "BrokerSink",
+    "Delivery",
+    "Keeper",
+    "LetterNotKept",
+    "argument_names",
+    "chosen_sink",
+    "delivery_of",
+    "keeper_for",
+    "names_of",
+    "queue_of",
+    "versions",
+]
 
 logger = logging.getLogger("hardening")
 
@@ -164,6 +178,14 @@ class Keeper:
             letter.last_attempt.error_class,
             extra=fields,
         )
+        tell(
+            letter_kept,
+            task_id=letter.task_id,
+            task_name=letter.task_name,
+            delivery_key=letter.delivery_key,
+            replay_number=letter.replay_number,
+            reason=letter.reason,
+        )
 
     def keep_and_close(self, letter: DeadLetter) -> None:
         """As `keep`, and leaves no connection open: a parent forks."""
@@ -223,7 +245,7 @@ class Keeper:
             failed_at=attempts[-1].failed_at or datetime.now(UTC),
             exchange=delivery.exchange,
             routing_key=delivery.routing_key,
-            queue=_queue_of(self._app, delivery.exchange, delivery.routing_key),
+            queue=queue_of(self._app, delivery.exchange, delivery.routing_key),
             priority=delivery.properties.get("priority"),
             eta=_text(headers.get("eta")),
             expires=_text(headers.get("expires")),
@@ -231,14 +253,14 @@ class Keeper:
             canvas=Canvas(
                 group=_text(headers.get("group")),
                 chord=_name_of(embedded.get("chord")),
-                chain=_names_of(embedded.get("chain")),
-                callbacks=_names_of(embedded.get("callbacks")),
-                errbacks=_names_of(embedded.get("errbacks")),
+                chain=names_of(embedded.get("chain")),
+                callbacks=names_of(embedded.get("callbacks")),
+                errbacks=names_of(embedded.get("errbacks")),
             ),
             argument_names=argument_names(task),
             worker=worker,
             release=self._settings.release,
-            versions=_versions(),
+            versions=versions(),
         )
 
     def earlier_attempts(self, request: Any) -> list[Attempt]:
@@ -363,15 +385,22 @@ def delivery_of(message: Any) -> Delivery:
 
 def argument_names(task: Any) -> tuple[str, ...]:
     """Names of a task's positional arguments, in order; empty where Python cannot tell."""
+    run = getattr(task, "run", None)
     try:
-        parameters = inspect.signature(task.run).parameters.values()
+        return (_positional if isinstance(run, Hashable) else _positional.__wrapped__)(run)
     except (TypeError, ValueError, AttributeError):
         return ()
+
+
+@lru_cache(maxsize=1000)
+def _positional(run: Any) -> tuple[str, ...]:
+    parameters = inspect.signature(run).parameters.values()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(p.name for p in parameters if p.kind in positional)
 
 
-def _queue_of(app: Celery, exchange: str, routing_key: str) -> str:
+def queue_of(app: Celery, exchange: str, routing_key: str) -> str:
+    """The app's queue that such a message came from; else its routing key."""
     if not exchange:
         return routing_key
     queues: Any = app.amqp.queues
@@ -382,7 +411,8 @@ def _queue_of(app: Celery, exchange: str, routing_key: str) -> str:
 
 
 @cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The versions that a letter names."""
     packages = {name: version(name) for name in ("celery", "kombu", "django")}
     return {"python": platform.python_version(), **packages}
 
@@ -397,7 +427,8 @@ def _name_of(signature: Any) -> str | None:
     return _text(signature.get("task"))
 
 
-def _names_of(signatures: Any) -> tuple[str, ...]:
+def names_of(signatures: Any) -> tuple[str, ...]:
+    """The task names of signatures."""
     if not isinstance(signatures, Iterable) or isinstance(signatures, (str, bytes, Mapping)):
         return ()
     return tuple(name for name in map(_name_of, signatures) if name)

@@ -13,7 +13,9 @@ from .core.findings import Finding, Level
 from .core.parking import DEAD_LETTER_QUEUE
 from .core.settings import read_settings
 from .delayed.rules import DelayedRules, delayed_of
+from .intake.rules import IntakeRules, intake_of
 from .leases.terms import Lease, lease_of
+from .poison.terms import Poison, poison_of
 from .retries.budget import Budget
 from .retries.outage import Outage
 from .retries.policy import RetryPolicy
@@ -84,6 +86,15 @@ class HardeningSettings:
     """Tasks that are due later than "HORIZON" "12 s" wait in a store and in no worker: "STORE" None for the
     broker where it is Redis, else the database, or {"BACKEND": dotted path, "OPTIONS": {...}}."""
 
+    intake: Mapping[str, Any] = field(default_factory=dict)
+    """Messages that are no task: "OFFERS" 0, how often one of an unknown task goes back to its queue before
+    it is kept, each time after "OFFER_AFTER" "10 s"; "MOST_BYTES" 67108864 of a body; "KEEP_EXPIRED" True."""
+
+    poison: Mapping[str, Any] = field(default_factory=dict)
+    """When a task that kills its process is not started again: after "LIMIT" 3 deaths in "WINDOW" "72 h". It
+    waits "BASE" "1 s" after the first and twice as long after each, at most "CAP" "60 s". "LAST_TRY_QUEUE"
+    None, or the queue of its last try. A task may say otherwise by `poison_limit` and `poison_queue`."""
+
     release: str = ""
     """The project's release, kept with each letter."""
 
@@ -99,6 +110,11 @@ class HardeningSettings:
     def lease_terms(self) -> Lease:
         """`lease`, read."""
         return lease_of(self.lease)[0]
+
+    @property
+    def poison_terms(self) -> Poison:
+        """`poison`, read."""
+        return poison_of(self.poison)[0]
 
     @property
     def outage_rules(self) -> Outage:
@@ -119,6 +135,11 @@ class HardeningSettings:
     def delayed_rules(self) -> DelayedRules:
         """`delayed`, read."""
         return delayed_of(self.delayed)[0]
+
+    @property
+    def intake_rules(self) -> IntakeRules:
+        """`intake`, read."""
+        return intake_of(self.intake)[0]
 
     @property
     def shutdown_rules(self) -> Shutdown:
@@ -155,8 +176,10 @@ def load_settings() -> tuple[HardeningSettings, list[Finding]]:
     findings += outage_of(settings.outage)[1]
     findings += lease_of(settings.lease)[1]
     findings += budget_of(settings.retry_budget)[1]
+    findings += poison_of(settings.poison)[1]
     findings += delayed_of(settings.delayed)[1]
     findings += shutdown_of(settings.shutdown)[1]
+    findings += intake_of(settings.intake)[1]
     findings += rules_of(settings.revoked)[1]
     return settings, findings + _classify_findings(settings)
 

@@ -40,6 +40,7 @@ from .classification.verdict import Verdict
 from .core.letter import Attempt
 from .core.reasons import Reason
 from .history import attempt_from, attempt_number, class_path, encode_history
+from .poison.death import OutOfMemory
 from .reason import reason_for
 from .retries.aftermath import DependencyDown, Next, Step, follow, follow_admission, judge, still_waiting
 from .retries.sending import RetryUnpublished, not_sent, send
@@ -50,6 +51,7 @@ __all__ = ["BodyInterrupted", "Execution", "is_greenlet_exit"]
 
 logger = logging.getLogger("hardening")
 
+_MOST_OF_A_TEXT = 200
 _MOST_OF_A_RULE = 120  # Characters: it travels in a header, and its code comes from another side.
 
 
@@ -183,12 +185,32 @@ class Execution:
             return None if self.retry_sent else self._unsent_retry(exc)
         if self.probes and isinstance(exc, (Ignore, Reject)):
             self.traffic.said_nothing(self)
+        if isinstance(exc, MemoryError) and not self.rehearsed:
+            return self.without_memory(exc)
         if isinstance(exc, (Ignore, MemoryError)) or self._ends_more_than_the_task(exc):
             return None
         instead = self.fail(exc)
         if instead is not None or isinstance(exc, Exception):
             return instead
         return BodyInterrupted(f"{type(exc).__qualname__}: {exc}")
+
+    def without_memory(self, exc: BaseException) -> Exception:
+        """What to raise in place of a MemoryError, for which Celery would end the whole worker."""
+        if self.retry_sent:
+            return Ignore("without memory, after a retry was sent")  # The retry lives on.
+        name, text = class_path(type(exc)), ""
+        try:
+            text = self.cleaner()(str(exc))[:_MOST_OF_A_TEXT]
+        # Whatever cannot be done without memory: the name says it.
+        except Exception:
+            logger.warning("the text of a %s cannot be read", name)
+        self.ended_by = OutOfMemory(f"{name}: {text}" if text else name)
+        return self.ended_by
+
+    @property
+    def is_in_child(self) -> bool:
+        """Whether another process received the message."""
+        return bool(self.delivery.pid != os.getpid())
 
     def _unsent_retry(self, exc: Retry) -> Exception:
         """Raised by hand: Celery would acknowledge a message in whose place nothing was sent."""
@@ -290,7 +312,7 @@ class Execution:
         if _is_green_timeout(exc) and self._has_hard_limit():
             return True  # The pool's own, on its way to the parent's on_timeout.
         # In a pool's child it ends the child, which the parent sees; elsewhere nothing would see it.
-        return isinstance(exc, SystemExit) and self.delivery.pid != os.getpid()
+        return isinstance(exc, SystemExit) and self.is_in_child
 
     def history_with(self, exc: BaseException | None, verdict: Verdict | None = None) -> str:
         """The attempts so far and this one, for the header of a retry. Empty without an error."""

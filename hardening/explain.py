@@ -259,8 +259,13 @@ def _signal(cls: type[BaseException] | None) -> str:
         return (
             "Kept as a dead letter at once, reason rejected; with requeue=True the broker delivers it again."
         )
-    if issubclass(cls, (MemoryError, SystemExit, KeyboardInterrupt, WorkerShutdown, WorkerTerminate)):
-        return "Ends the process that runs the task; the message is not acknowledged and comes back."
+    if issubclass(cls, MemoryError):
+        return (
+            "Counts as a death of the process that runs the task: the message comes back after a while, and "
+            "is kept as a dead letter, reason poison, when it has had its last start."
+        )
+    if issubclass(cls, (SystemExit, KeyboardInterrupt, WorkerShutdown, WorkerTerminate)):
+        return "Ends the process that runs the task: a death; the message comes back, and ends as poison."
     return ""
 
 

@@ -19,6 +19,7 @@ from .effective import MISSING, current_value, set_value, write_value
 from .leases.consumer import hardened_consumer
 from .leases.findings import CANCEL
 from .plugin import hardened
+from .pool_findings import pool_findings
 from .saturation import (
     MAX_CONNECTIONS,
     connections_row,
@@ -36,7 +37,11 @@ EX_CONFIG = 78
 
 _GREEN_STEPS = ("hardening.saturation.UnhurriedReads", "hardening.saturation.AcksAtOnce")
 
-_LEASE_STEPS = ("hardening.leases.step.Leases", "hardening.leases.step.LeaseUpkeep")
+_LEASE_STEPS = (
+    "hardening.leases.step.Leases",
+    "hardening.leases.step.LeaseUpkeep",
+    "hardening.leases.durability.Durability",
+)
 
 _written: WeakKeyDictionary[Celery, int] = WeakKeyDictionary()
 """The limits that we wrote: a second worker of this process shall not take one for the project's."""
@@ -50,6 +55,7 @@ def on_worker_init(sender: Any, **_: Any) -> None:
     app: Celery = sender.app
     try:
         findings = audit(app, pool_is_known=True)
+        findings += pool_findings(app, _pool_name(sender.pool_cls))
         findings += _prefetch(app, sender)
         findings += _saturate(app, sender)
         _lease(app, sender)

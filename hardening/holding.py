@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from celery import Celery
@@ -19,7 +19,7 @@ from celery import Celery
 from .capture import LetterNotKept, keeper_for
 from .core.letter import DeadLetter
 
-__all__ = ["Holding", "holding_for"]
+__all__ = ["Holding", "Settled", "holding_for"]
 
 logger = logging.getLogger("hardening")
 
@@ -27,9 +27,17 @@ FIRST_WAIT_SECONDS = 2.0
 LONGEST_WAIT_SECONDS = 60.0
 
 
+class Settled(Protocol):
+    """What answers for a message: a request, or a message of which none was made."""
+
+    def settle_held(self, error_class: str, message: str, /) -> Any:
+        """The letter is kept at last: report what there is to report, and acknowledge."""
+        ...
+
+
 @dataclass(slots=True)
 class _Held:
-    request: Any
+    owner: Settled
     letter: DeadLetter
     wait_seconds: float
     due: float
@@ -49,9 +57,10 @@ class Holding:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, request: Any, letter: DeadLetter) -> None:
-        """Take over a request that must not be acknowledged before its letter is kept."""
-        self._held.append(_Held(request, letter, FIRST_WAIT_SECONDS, self._clock() + FIRST_WAIT_SECONDS))
+    def hold(self, owner: Settled, letter: DeadLetter) -> None:
+        """Take over a message that must not be acknowledged before its letter is kept. Refers to its owner,
+        and with it to the message, which is no stray as long as it is held."""
+        self._held.append(_Held(owner, letter, FIRST_WAIT_SECONDS, self._clock() + FIRST_WAIT_SECONDS))
 
     def retry_due(self) -> None:
         """Try again to keep what is due; settle what was kept. One failure ends the turn."""
@@ -74,7 +83,7 @@ class Holding:
                 return
             self._held.remove(held)
             last = held.letter.last_attempt
-            held.request.settle_held(last.error_class, last.message)
+            held.owner.settle_held(last.error_class, last.message)
 
 
 _holdings: WeakKeyDictionary[Celery, Holding] = WeakKeyDictionary()

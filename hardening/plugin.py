@@ -15,11 +15,13 @@ from .conf import REPORT, HardeningSettings, load_settings
 from .core.identity import mark_publish
 from .effective import project_values, set_value, transport_of, write_value
 from .enforced import Enforced, rows_for
+from .intake.expiration import keep_expired
 from .policy import UNSET, TaskPolicy, explicit_attribute, opt_out_reason, source_of
 from .private import celery_version
 from .retries.options import ANNOTATED
 from .revoked.control import let_control_keep
 from .task import is_reached, reach
+from .unroutable import refuse_unroutable
 
 __all__ = ["Hardened", "harden", "harden_every_app", "hardened", "policies_of", "unreached"]
 
@@ -120,6 +122,9 @@ def _configure(app: Celery) -> None:
             if row.write and row.setting not in state.project:
                 write_value(app, row)
         _annotate(app)
+        if transport == "amqp":
+            keep_expired()
+            refuse_unroutable()
     # Tasks bound before us copied the old settings and were never annotated by us.
     for task in list(_registered(app).values()):
         if type(task).__dict__.get("__bound__"):
@@ -223,6 +228,7 @@ def _add_boot_steps(app: Celery) -> None:
             "hardening.worker.Upkeep",
             "hardening.revoked.step.Revokes",
             "hardening.shutdown.step.Drainage",
+            "hardening.intake.dead_lettered.DeadLettered",
         }
     )
     let_control_keep(app)

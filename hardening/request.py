@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from billiard.einfo import ExceptionInfo
 from celery import signals
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
+from celery.worker import state
 from celery.worker.state import task_ready
 
 from .capture import DELIVERY, LetterNotKept, delivery_of, keeper_for
@@ -16,12 +16,17 @@ from .core.reasons import Reason
 from .delayed.entry import is_due
 from .history import attempt_number
 from .holding import holding_for
+from .intake.expired import end_expired
+from .intake.rejected import note_kept
 from .leases.starting import is_postponed
+from .poison.death import OutOfMemory
+from .poison.request import EXIT_IS_LOSS, CountedRequest, info_of
+from .poison.returned import note_returned
+from .poison.watch import poison_for
 from .private import celery_version
 from .returning import FIRST_SEEN, RetryNotSent, returning_for
-from .shutdown.request import DrainableRequest
 from .trace import CUT_OFF, error_of
-from .twins.here import is_severed
+from .twins.here import is_severed, succeeded
 from .twins.watch import twins_for
 from .twins.work import may_have_twin
 
@@ -31,14 +36,13 @@ logger = logging.getLogger("hardening")
 
 _HARD_LIMIT_RUNS_HOOKS = celery_version() >= (5, 7)
 _REJECT_IS_FAILURE = celery_version() >= (5, 7)
-_EXIT_IS_LOSS = celery_version() >= (5, 7)
 
 
 class HeldFailure(Exception):
     """Stands for an error whose letter was kept late: only its class path and text are left."""
 
 
-class HardenedRequest(DrainableRequest):
+class HardenedRequest(CountedRequest):
     """Celery's request, guarded. Whatever the child could not see ends as a letter here.
 
     The child keeps its own letters (see `execution`); what it answered arrives with
@@ -61,6 +65,7 @@ class HardenedRequest(DrainableRequest):
             mine._request_dict.setdefault(FIRST_HEADER, first_header(FIRST_SEEN[mine.id], mine.id))
         if may_have_twin(message):
             self.twin = twins_for(mine._app).begin(self)
+        self.suspect = poison_for(mine._app).concerns(self)
 
     @property
     def eta(self: Any) -> Any:
@@ -71,20 +76,43 @@ class HardenedRequest(DrainableRequest):
         """Asked by Celery before it starts a task: not one that went back, or whose lease is not sure."""
         if self.is_given_back or (not self.has_begun and is_postponed(self)):
             return True
-        return bool(super().revoked())
+        if self.expires and end_expired(self):
+            return True
+        if super().revoked():
+            return True
+        # Asked as well when it arrives, long before it starts.
+        return (
+            poison_for(self._app).at_hand_over and self in state.reserved_requests and not self._may_begin()
+        )
 
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """The task failed. Acknowledged only when its letter is kept, by the child or here."""
         self.ended_otherwise = True
         exc = error_of(exc_info)
+        death = self._death(exc)
+        if death is not None:
+            return self._died(death, exc, exc_info, send_failed_event)
+        poison_for(self._app).end(self)
+        if isinstance(exc, (MemoryError, OutOfMemory)):
+            if not self._lost_for_good():
+                return self._give_back()
+            exc = WorkerLostError(f"The task had no memory left: {exc}")  # Celery would end the worker.
+            exc_info, return_ok = info_of(exc), False
         if isinstance(exc, (LetterNotKept, RetryNotSent)):
             return self._hold(exc)
-        if isinstance(exc, (SystemExit, KeyboardInterrupt)) and not _EXIT_IS_LOSS:
+        return self._failed(exc, exc_info, send_failed_event, return_ok)
+
+    def _failed(
+        self: Any, exc: BaseException, exc_info: Any, send_failed_event: bool, return_ok: bool
+    ) -> Any:
+        if isinstance(exc, (SystemExit, KeyboardInterrupt)) and not EXIT_IS_LOSS:
             # Celery 5.6 would acknowledge it as a failure; billiard reports it before the child is gone.
             if self._already_cancelled or self._already_revoked:
                 return None
             exc = WorkerLostError(f"Worker exited prematurely: {exc!r}.")
-            exc_info = _info_of(exc)
+            exc_info = info_of(exc)
+        if isinstance(exc, Reject) and getattr(exc, "requeue", False):
+            note_returned(self._app, [self.message], judged=False)
         if return_ok:
             if isinstance(exc, Reject) and not getattr(exc, "requeue", False):
                 return self._reject_kept(exc, exc_info)
@@ -113,6 +141,7 @@ class HardenedRequest(DrainableRequest):
             logger.warning("task %s[%s] was cut off; its message stays unacknowledged", self.name, self.id)
             self.ended_otherwise = True
             twins_for(self._app).end(self)
+            poison_for(self._app).end(self)
             return
         if self._ends():
             super().acknowledge()
@@ -127,12 +156,15 @@ class HardenedRequest(DrainableRequest):
         """Its message is about to go back unfinished: this worker is at work on it no longer."""
         self.ended_otherwise = True
         twins_for(self._app).end(self)
+        poison_for(self._app).end(self)
 
     def _ends(self: Any) -> bool:
         """Whether the broker is to be told. Its success is recorded before."""
         if self.acknowledged:
             return False
+        success = succeeded(self)
         twins_for(self._app).end(self)
+        poison_for(self._app).end(self, success=success)
         if not is_severed(self.message):
             return True
         logger.info(
@@ -162,7 +194,7 @@ class HardenedRequest(DrainableRequest):
             return self._report(super().on_timeout, soft, timeout)
         logger.error("hard time limit (%ss) exceeded for %s[%s]", timeout, self.name, self.id)
         # Celery 5.6 runs no failure hook on a hard limit; 5.7 does, and so does every failure.
-        info = _info_of(exc)
+        info = info_of(exc)
         self._report(self.task.on_failure, exc, self.id, self.args, self.kwargs, info, acknowledge=False)
         return self._report(super().on_failure, info, True, False)
 
@@ -174,8 +206,6 @@ class HardenedRequest(DrainableRequest):
             return None if getattr(exc, "requeue", False) else Reason.REJECTED
         if isinstance(exc, (WorkerLostError, SystemExit, KeyboardInterrupt)):
             return Reason.WORKER_LOST if self._lost_for_good() else None
-        if isinstance(exc, MemoryError):
-            return None  # Celery ends the whole worker on it; the message comes back.
         return Reason.INTERNAL_ERROR
 
     def _lost_for_good(self: Any) -> bool:
@@ -199,7 +229,10 @@ class HardenedRequest(DrainableRequest):
 
     def settle_held(self: Any, error_class: str, message: str) -> None:
         """The held letter has been kept at last: report the failure and acknowledge."""
-        info = _info_of(HeldFailure(f"{error_class}: {message}"))
+        if self.poisoned is not None:
+            self._settle_poisoned()
+            return
+        info = info_of(HeldFailure(f"{error_class}: {message}"))
         self._report(super().on_failure, info, True, False)
 
     def _report(self: Any, report: Any, *args: Any, acknowledge: bool = True) -> None:
@@ -217,6 +250,7 @@ class HardenedRequest(DrainableRequest):
 
     def _reject_kept(self: Any, exc: Reject, exc_info: Any) -> None:
         """A rejected task whose letter is kept: failed, told to its callers, off the queue."""
+        note_kept(self._app, self.message)
         if not _REJECT_IS_FAILURE:
             self._report(self._tell_rejection, exc, exc_info, acknowledge=False)
         self._report(super().on_failure, exc_info, True, True, acknowledge=False)
@@ -234,10 +268,3 @@ class HardenedRequest(DrainableRequest):
             traceback=exc_info.traceback,
             einfo=exc_info,
         )
-
-
-def _info_of(exc: Exception) -> ExceptionInfo:
-    try:
-        raise exc
-    except Exception:
-        return ExceptionInfo()

@@ -20,6 +20,7 @@ from celery import Celery
 from celery.exceptions import Ignore
 
 from .history import class_path
+from .poison.returned import note_returned
 
 __all__ = ["FIRST_SEEN", "RetryNotSent", "Returning", "returning_for"]
 
@@ -97,6 +98,7 @@ def _given_back(request: Any) -> bool:
             "task %s[%s] went back to the broker with its connection", request.name, request.id, extra=about
         )
         return True
+    note_returned(request.app, [message], judged=True)
     try:
         message.reject(requeue=True)
     # Redis may refuse it in any way that it has; the message is safe meanwhile.

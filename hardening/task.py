@@ -1,4 +1,4 @@
-"""Reaches into a task class: its call, its retry, its trace and its request."""
+"""Reaches into a task class: its call, its retry, its hooks, its trace and its request."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from celery.app.task import Task
 
 from .current import current
+from .hooks import guard_hooks
 from .retries.asking import guarded_retry
 
 __all__ = ["is_reached", "reach"]
@@ -28,8 +29,9 @@ def reach(task: type[Any]) -> None:
     """Install our behaviour on a task class. Idempotent; keeps what the class does of its own.
 
     The outermost first: the trace sees errors of the result backend around the task; the call sees
-    an error of the body before Celery handles it; the retry follows the project's one policy; the
-    request guards the worker's parent process, and the strategy what arrives there.
+    an error of the body before Celery handles it; the retry follows the project's one policy; a hook
+    that breaks changes nothing; the request guards the worker's parent process, and the strategy what
+    arrives there.
     """
     if is_reached(task):
         return
@@ -39,6 +41,7 @@ def reach(task: type[Any]) -> None:
     if not _is_ours(task.retry):
         task.retry = _marked(guarded_retry(task.retry))
         task.override_max_retries = _Nowhere()
+    guard_hooks(task, _marked, _is_ours)
     if not isinstance(task.__dict__.get("__trace__"), _TraceSlot):
         task.__trace__ = _TraceSlot()
     task.Request = _guarded_request(task.Request)

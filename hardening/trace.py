@@ -23,6 +23,7 @@ from .core.reasons import Reason
 from .current import running
 from .execution import Execution, is_greenlet_exit
 from .history import class_path
+from .poison.death import EX_RECYCLE, ExitForMemory, OutOfMemory
 from .reason import reason_for
 from .retries.traffic import traffic_for
 
@@ -52,27 +53,38 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
         token = running.set(execution)
         try:
             outcome = tracer(uuid, args, kwargs, request)
-        except (MemoryError, Reject):
+        except Reject:
             raise
         except Exception as exc:
-            return _after_broken_trace(execution, request, exc)
+            if not isinstance(exc, MemoryError) or execution.is_over:
+                return _after_broken_trace(execution, request, exc)
+            outcome = _answer(states.IGNORED, execution.without_memory(exc))
         except BaseException as exc:
             if is_greenlet_exit(exc):
                 CUT_OFF.add(uuid)
             raise
         finally:
             running.reset(token)
-        info = outcome.info
-        if info is None and isinstance(outcome.retval, ExceptionInfo):
-            return _after_no_start(execution, request, outcome)
-        if info is None or execution.kept or not _is_final(info):
-            return outcome
-        if isinstance(info.retval, MemoryError) or execution.retry_sent:
-            # The worker ends and the message comes back; or a retry was sent. It lives on.
-            return outcome
-        return _after_late_failure(execution, request, outcome)
+        return _outcome(execution, request, outcome)
 
     return trace
+
+
+def _outcome(execution: Execution, request: Any, outcome: Any) -> Any:
+    """What Celery's tracer answers, where it is the truth."""
+    info = outcome.info
+    if info is None:
+        if isinstance(outcome.retval, ExceptionInfo):
+            return _after_no_start(execution, request, outcome)
+        return outcome
+    if isinstance(info.retval, MemoryError) and not execution.is_over:  # Of a hook before the body.
+        outcome = _answer(states.IGNORED, execution.without_memory(info.retval))
+        info = outcome.info
+    if isinstance(info.retval, OutOfMemory) and execution.is_in_child:
+        raise ExitForMemory(EX_RECYCLE, str(info.retval))
+    if execution.kept or execution.retry_sent or not _is_final(info):
+        return outcome
+    return _after_late_failure(execution, request, outcome)
 
 
 def _is_final(info: Any) -> bool:
@@ -140,7 +152,7 @@ def _after_broken_trace(execution: Execution, request: Any, exc: Exception) -> A
         return _answer(states.IGNORED, ended_by)
     if isinstance(ended_by, Reject):
         return _answer(states.REJECTED, ended_by)
-    if isinstance(ended_by, MemoryError) or (execution.kept and isinstance(ended_by, Exception)):
+    if execution.kept and isinstance(ended_by, Exception):
         return _answer(states.FAILURE, ended_by)
     if execution.request is None:
         execution.request = Context(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from celery import bootsteps
@@ -10,6 +11,8 @@ from celery import bootsteps
 from .core.duties import Duty, duties
 from .delayed.release import RELEASE_EVERY_SECONDS, release_on
 from .holding import holding_for
+from .poison.memory import SAMPLED_EVERY_SECONDS
+from .poison.watch import poison_for
 from .returning import returning_for
 from .twins.watch import twins_for
 
@@ -36,12 +39,15 @@ class Upkeep(bootsteps.StartStopStep):
         holding = holding_for(app)
         returning = returning_for(app)
         twins = twins_for(app)
+        poison = poison_for(app)
         repeat = consumer.timer.call_repeatedly
         self._entries = [
             repeat(HELD_EVERY_SECONDS, _guarded("holding", holding.retry_due)),
             repeat(HELD_EVERY_SECONDS, _guarded("returning", returning.return_due)),
             repeat(RELEASE_EVERY_SECONDS, _guarded("delayed tasks", release_on(consumer.timer, app))),
             repeat(HELD_EVERY_SECONDS, _guarded("copies held back", twins.held.ask_again)),
+            repeat(HELD_EVERY_SECONDS, _guarded("deaths of tasks", poison.upkeep)),
+            repeat(SAMPLED_EVERY_SECONDS, _guarded("memory", partial(poison.sample, consumer.pool))),
         ]
         self.shutdown(consumer)
         self._lasting = [repeat(twins.renew_every, _guarded("twins", twins.renew))]

@@ -32,6 +32,9 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
 ]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["BENCH_DATABASE"]}}
+if "BENCH_LETTERS" in os.environ:
+    DATABASES["letters"] = json.loads(os.environ["BENCH_LETTERS"])
+    DLQ = {"DATABASE": "letters"}
 
 CELERY_BROKER_URL = os.environ["BENCH_BROKER"]
 CELERY_RESULT_BACKEND = os.environ["BENCH_RESULTS"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["HardeningError", "Permanent", "RetryLater", "SinkUnavailable", "Transient"]
+__all__ = ["HardeningError", "Permanent", "PoisonTask", "RetryLater", "SinkUnavailable", "Transient"]
 
 
 class HardeningError(Exception):
@@ -53,6 +53,10 @@ class RetryLater(Transient):
             return float(self.when)
         when = self.when if self.when.tzinfo else self.when.replace(tzinfo=UTC)
         return max(0.0, (when - now).total_seconds())
+
+
+class PoisonTask(HardeningError):
+    """The result of a task that was given up because each of its starts ended with its process."""
 
 
 class SinkUnavailable(HardeningError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -100,10 +100,18 @@ class DeadLetter:
 
 def dump_letter(letter: DeadLetter) -> bytes:
     """Encode a letter as JSON. Exact: `load_letter(dump_letter(x)) == x` for JSON-safe headers."""
-    plain = asdict(letter)
+    # As `asdict`, without its copies of all that lies deeper: it is only read.
+    plain = _plain(letter)
     plain["v"] = WIRE_VERSION
+    plain["attempts"] = [_plain(attempt) for attempt in letter.attempts]
+    plain["canvas"] = _plain(letter.canvas)
+    plain["payload"] = _plain(letter.payload)
     plain["payload"]["body"] = base64.b64encode(letter.payload.body).decode("ascii")
     return json.dumps(plain, default=_encode, separators=(",", ":")).encode()
+
+
+def _plain(part: DeadLetter | Attempt | Canvas | Payload) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__slots__}
 
 
 def load_letter(data: bytes | str) -> DeadLetter:

@@ -28,6 +28,8 @@ DEFAULT_SECRET_NAMES = (
 _SEGMENTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SHORTEST_VALUE = 4  # Shorter values ("1", "no") occur everywhere in a text: masking them destroys it.
 _MAX_DEPTH = 32
+_MOST_KNOWN = 1000
+_LONGEST_KNOWN = 100
 
 
 class Redactor:
@@ -42,6 +44,7 @@ class Redactor:
         lowered = [name.lower() for name in names]
         self._paths = frozenset(name for name in lowered if "." in name)
         self._names = tuple("".join(_words(name)) for name in lowered if "." not in name)
+        self._known: dict[str, bool] = {}
 
     def is_secret(self, path: Sequence[str]) -> bool:
         """Whether the value at this path of keys must not be shown."""
@@ -49,7 +52,17 @@ class Redactor:
             return False
         if ".".join(path).lower() in self._paths:
             return True
-        words = _words(path[-1])
+        key = path[-1]
+        known = self._known.get(key)
+        if known is None:
+            known = self._names_a_secret(key)
+            # Keys of data may be anything: so many are known and no more, and none is long.
+            if len(self._known) < _MOST_KNOWN and len(key) <= _LONGEST_KNOWN:
+                self._known[key] = known
+        return known
+
+    def _names_a_secret(self, key: str) -> bool:
+        words = _words(key)
         joined = "".join(words)
         for name in self._names:
             # A short name must be a word of its own: "card" is not in "discard".

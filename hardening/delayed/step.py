@@ -33,7 +33,7 @@ from .rules import DelayedRules
 from .saying import Seldom
 from .store import DelayedStore, chosen_delayed_store
 
-__all__ = ["Parking", "prepare"]
+__all__ = ["Parking", "body_of", "entry_for", "prepare"]
 
 logger = logging.getLogger("hardening")
 
@@ -118,7 +118,7 @@ class Parking:
         origin = origin_of(message, self._consumer)
         if origin is None:
             return Fate.UNKNOWN
-        body = _bytes(message)
+        body = body_of(message)
         where = origin.list_key or origin.queue
         own_id = delayed_id(headers, task_id=str(headers["id"]), queue=where, body=body)
         if is_released(headers, own_id):
@@ -127,7 +127,7 @@ class Parking:
         if not (is_far or was_delivered) or time.monotonic() < self._resting_until:
             return Fate.UNKNOWN
         if is_far:
-            return self._store.park(_entry(message, arrival.task.name, due, own_id, origin, body))
+            return self._store.park(entry_for(message, arrival.task.name, due, own_id, origin, body))
         return self._store.fate(own_id)
 
     def _rest(self, exc: Exception) -> None:
@@ -148,7 +148,8 @@ class Parking:
         )
 
 
-def _entry(message: Any, task: str, due: float, own_id: str, origin: Origin, body: bytes) -> Delayed:
+def entry_for(message: Any, task: str, due: float, own_id: str, origin: Origin, body: bytes) -> Delayed:
+    """A message as it is parked under `own_id`."""
     headers = message.headers
     if origin.list_key:
         text = _envelope(message._raw, own_id)
@@ -176,7 +177,8 @@ def _envelope(raw: Any, own_id: str) -> str:
     return str(dumps(raw))
 
 
-def _bytes(message: Any) -> bytes:
+def body_of(message: Any) -> bytes:
+    """The bytes of a message's body."""
     body = message.body
     if isinstance(body, str):
         encoding = message.content_encoding

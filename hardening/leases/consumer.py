@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any
 
 from celery.utils.imports import symbol_by_name
 
+from hardening.intake.consumer import IntakeConsumer
 from hardening.twins.channel_loss import connection_lost, marks_kept_while_connecting
 from hardening.twins.keeping import running_kept
+from hardening.twins.watch import twins_for
 
 from .holdings import Holdings
 from .keeper import Keeper
@@ -16,12 +19,15 @@ from .terms import Lease
 
 __all__ = ["HardenedConsumer", "hardened_consumer"]
 
+logger = logging.getLogger("hardening")
 
-class HardenedConsumer:
+
+class HardenedConsumer(IntakeConsumer):
     """Mixed into a consumer class. On Redis nothing that the worker holds goes back when a connection breaks.
 
     Celery drops what has not started, and kombu gives back all that is unacknowledged, also what is
     running. Here both stay: the requests, their timers and rate limits, the pool's queue, and the leases.
+    What is no task is kept: see `intake.consumer`.
     """
 
     lease: Lease
@@ -74,19 +80,32 @@ class HardenedConsumer:
     def _restore_prefetch_count_after_connection_restart(self: Any, p: Any, *args: Any) -> None:
         """Each acknowledgement gives one credit back that Celery took at the lost connection.
 
-        On a green pool it would read the answer in the greenlet of the task, from the socket that the main
-        loop reads, which is an error and can take the loop's frames away. Here the loop asks, as it does for
-        every other change of the prefetch count.
+        Celery cuts the count at its maximum, and with it the credits that were lent: when those are taken
+        back, the worker is left with too few until its next connection. Here they stay on top.
+
+        On a green pool Celery would read the answer in the greenlet of the task, from the socket that the
+        main loop reads, which is an error and can take the loop's frames away. Here the loop asks, as it does
+        for every other change of the prefetch count.
         """
-        if not getattr(self.pool, "is_green", False):
-            super()._restore_prefetch_count_after_connection_restart(p, *args)  # type: ignore[misc]
-            return
         with self.qos._mutex:
             if self._maximum_prefetch_restored or not self.app.conf.worker_enable_prefetch_count_reduction:
                 return
             restored = min(self.max_prefetch_count, self._new_prefetch_count)
-            self.qos.value = self.initial_prefetch_count = restored
+            self.qos.value = restored + self._lent_credits()
+            self.initial_prefetch_count = restored
             self._maximum_prefetch_restored = restored == self.max_prefetch_count
+        if self._maximum_prefetch_restored:
+            logger.info("the prefetch count is back at its maximum of %d", restored)
+
+    @property
+    def _new_prefetch_count(self: Any) -> int:
+        """What the next acknowledgement restores, without the credits that were lent. Celery asks it too."""
+        own: int = self.qos.value - self._lent_credits()
+        return max(own, 0) + int(self.prefetch_multiplier)
+
+    def _lent_credits(self: Any) -> int:
+        """The credits for messages that are held back, or wait for their time."""
+        return int(twins_for(self.app).held.credits(self.qos) + self.waiting())
 
     def on_close(self: Any) -> None:
         """After a lost connection: nothing is dropped, for everything can still be acknowledged."""

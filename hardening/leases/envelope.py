@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
-__all__ = ["as_redelivered", "named"]
+__all__ = ["RECOVERED_HEADER", "as_recovered", "as_redelivered", "named"]
+
+RECOVERED_HEADER = "hardening_recovered"
+"""On a message that was taken from a silent worker: whose it was, when, and how often. One that a worker gave
+back has been redelivered as well, and says nothing of the kind."""
 
 
 def as_redelivered(message: bytes) -> bytes:
@@ -17,6 +22,20 @@ def as_redelivered(message: bytes) -> bytes:
         return json.dumps(envelope).encode()
     except (ValueError, KeyError, TypeError, RecursionError):
         return message
+
+
+def as_recovered(message: bytes, holder: str) -> bytes:
+    """The same, and that it was taken now from a silent holder."""
+    try:
+        envelope: Any = json.loads(as_redelivered(message))
+        headers = envelope["headers"]
+        before = headers.get(RECOVERED_HEADER)
+        times = before.get("times") if isinstance(before, dict) else 0
+        times = times + 1 if isinstance(times, int) else 1
+        headers[RECOVERED_HEADER] = {"holder": holder, "times": times, "at": round(time.time(), 3)}
+        return json.dumps(envelope).encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return as_redelivered(message)
 
 
 def named(message: bytes) -> tuple[str, str]:

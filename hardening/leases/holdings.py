@@ -67,6 +67,8 @@ class News:
     """kombu's, where this worker has it."""
 
     about: str = ""
+    task: tuple[str, str] = ("", "")
+    """Name and id, where the message is not at hand."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from .envelope import as_redelivered
+from .envelope import as_recovered
 from .holdings import Holdings, News, NewsOf
 from .native import allocate_lock, sleep, start_thread
 from .terms import Lease
@@ -127,9 +127,12 @@ class Keeper:
         """Give to others what silent workers held. Whether there is more: our own leases come first."""
         until = self._clock() + _SWEEP_SECONDS
         while True:
-            found = store.recover(_SWEEP_AT_ONCE, as_redelivered)
+            found = store.recover(_SWEEP_AT_ONCE, as_recovered)
             news = self._holdings.news
-            news += [News(NewsOf.RECOVERED, tag, about=holder) for tag, holder in found.restored]
+            news += [
+                News(NewsOf.RECOVERED, each.tag, about=each.holder, task=(each.task_name, each.task_id))
+                for each in found.restored
+            ]
             news += [News(NewsOf.FAILED, tag, about=f"{tag}: {why}") for tag, why in found.failed]
             if not found.more or self._clock() >= until:
                 return found.more

@@ -9,7 +9,7 @@ Redis that is full refuses a script that would write more before it changes anyt
 
 from __future__ import annotations
 
-__all__ = ["ADOPT", "EXPIRED", "GIVE_BACK", "HOLD", "RENEW", "RESTORE", "SETTLE", "TAKE"]
+__all__ = ["ADOPT", "EXPIRED", "GIVE_BACK", "HOLD", "RENEW", "RESTORE", "SETTLE", "SET_ASIDE", "TAKE"]
 
 _NOW = """
 local clock = redis.call('TIME')
@@ -145,3 +145,12 @@ return redis.call('ZADD', KEYS[1], 'NX', now + ARGV[2], ARGV[1])
 """
 )
 """KEYS: index, messages. ARGV: tag, lease. For a message that no index knows: it is waited for once more."""
+
+SET_ASIDE = """
+redis.call('LPUSH', KEYS[3], ARGV[2])
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('ZREM', KEYS[1], ARGV[1])
+return 1
+"""
+"""KEYS: index, messages, garbage. ARGV: tag, entry. A refused push is an error that leaves the rest undone: a
+transaction would go on."""

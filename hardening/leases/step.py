@@ -11,6 +11,7 @@ from typing import Any
 from celery import bootsteps
 from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 
+from hardening.core.events import orphan_recovered, tell
 from hardening.gate import EX_CONFIG
 from hardening.shutdown.pools import hands_on
 from hardening.shutdown.request import OPEN
@@ -209,6 +210,15 @@ class NewsReader:
             news = holdings.news.popleft()
             if news.of is NewsOf.RECOVERED:
                 recovered[news.about] += 1
+                name, task_id = news.task
+                tell(
+                    orphan_recovered,
+                    app=consumer.app,
+                    task_id=task_id,
+                    task_name=name,
+                    holder=news.about,
+                    found_by=consumer.hostname,
+                )
             else:
                 self._say(consumer, news)
         for holder, count in recovered.items():

@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import Redis, RedisError
 
 from . import scripts
+from .envelope import named
 
 __all__ = [
     "Entry",
@@ -19,6 +20,7 @@ __all__ = [
     "LeaseStore",
     "Recovered",
     "Renewal",
+    "Restored",
     "entry_of",
     "pack",
     "unpack",
@@ -77,12 +79,21 @@ class Expired:
     entry: Entry
 
 
+class Restored(NamedTuple):
+    """A message that was given to others, and whose it was."""
+
+    tag: str
+    holder: str
+    task_name: str = ""
+    task_id: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a sweep did: tag and holder of each message given to others, tag and reason of each that cannot
-    be, and whether there may be more."""
+    """What a sweep did: each message given to others, tag and reason of each that cannot be, and whether
+    there may be more."""
 
-    restored: tuple[tuple[str, str], ...] = ()
+    restored: tuple[Restored, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
     more: bool = False
 
@@ -116,6 +127,7 @@ class LeaseStore:
         self._expired = client.register_script(scripts.EXPIRED)
         self._restore = client.register_script(scripts.RESTORE)
         self._adopt = client.register_script(scripts.ADOPT)
+        self._aside = client.register_script(scripts.SET_ASIDE)
 
     def probe(self) -> None:
         """Use each command that a worker cannot do without. Raises redis-py's error where one is refused."""
@@ -163,11 +175,11 @@ class LeaseStore:
             if entry is not None:
                 expired.append(Expired(_text(tag), entry))
             else:
-                self._set_aside(_text(tag), packed)
+                self.set_aside(_text(tag), packed)
         return expired
 
-    def recover(self, most: int, again: Callable[[bytes], bytes]) -> Recovered:
-        """Give what ran out to others, in three round trips; `again` makes of a message what goes back.
+    def recover(self, most: int, again: Callable[[bytes, str], bytes]) -> Recovered:
+        """Give what ran out to others, in three round trips; `again` makes it of a message and its holder.
 
         One that its list refuses is tried again after a minute: it must not stand in the way of the rest.
         """
@@ -175,7 +187,7 @@ class LeaseStore:
         restored, failed = [], []
         with self.client.pipeline(transaction=False) as pipe:
             for each in expired:
-                message = again(each.entry.message)
+                message = again(each.entry.message, each.entry.holder)
                 self.restore(each.tag, list_key=each.entry.list_key, message=message, pipe=pipe)
             answers: list[Any] = pipe.execute(raise_on_error=False) if expired else []
         for each, answer in zip(expired, answers, strict=True):
@@ -184,16 +196,13 @@ class LeaseStore:
                 later = self.client.time()[0] + POSTPONED_SECONDS
                 self.client.zadd(self.keys.index, {each.tag: later}, xx=True)
             elif answer:
-                restored.append((each.tag, each.entry.holder))
+                restored.append(Restored(each.tag, each.entry.holder, *named(each.entry.message)))
         more = len(expired) == most and bool(restored)
         return Recovered(tuple(restored), tuple(failed), more)
 
-    def _set_aside(self, tag: str, packed: bytes) -> None:
-        with self.client.pipeline() as pipe:
-            pipe.lpush(self.keys.garbage, packed)
-            pipe.hdel(self.keys.messages, tag)
-            pipe.zrem(self.keys.index, tag)
-            pipe.execute()
+    def set_aside(self, tag: str, packed: bytes) -> None:
+        """Into the list of garbage, and out of what is leased."""
+        self._aside(keys=[*self._pair, self.keys.garbage], args=[tag, packed])
 
     def restore(self, tag: str, *, list_key: str, message: bytes, pipe: Any = None) -> bool:
         """Give an expired message to others. False: it was renewed or restored meanwhile.
@@ -235,7 +244,7 @@ def entry_of(packed: bytes | None) -> Entry | None:
     """An entry, or None for what is none."""
     try:
         return unpack(packed) if packed else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

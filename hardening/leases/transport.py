@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +25,7 @@ from queue import Empty
 from typing import Any
 from uuid import uuid4
 
+from kombu.message import Message as KombuMessage
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 from kombu.utils.encoding import bytes_to_str
@@ -36,10 +38,10 @@ from hardening.stores.link import impatient
 
 from . import scripts
 from .holdings import Holdings
-from .store import LeaseKeys, LeaseStore
+from .store import LeaseKeys, LeaseStore, pack
 from .terms import Lease
 
-__all__ = ["LeasedPoller", "keys_of", "lease_connection", "open_store", "plain_keys_of"]
+__all__ = ["LeasedMessage", "LeasedPoller", "keys_of", "lease_connection", "open_store", "plain_keys_of"]
 
 logger = logging.getLogger("hardening")
 
@@ -167,6 +169,36 @@ def started_tags() -> set[str]:
     return {request.message.delivery_tag for request in requests}
 
 
+class LeasedMessage(virtual.Message):
+    """kombu's message of an envelope, also of one of which it makes none.
+
+    Where a body is not base64, or headers are a list, kombu raises in the worker's main loop. Such a message
+    carries the error instead, as one does that cannot be decompressed: its consumer is told that it cannot
+    be decoded.
+    """
+
+    def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
+        try:
+            super().__init__(payload, channel=channel, **kwargs)
+        # Whatever a producer wrote; nothing here uses the connection.
+        except Exception:
+            self.errors = [sys.exc_info()]
+            properties = payload["properties"]
+            headers = payload.get("headers")
+            KombuMessage.__init__(
+                self,
+                body=payload.get("body"),
+                delivery_tag=properties["delivery_tag"],
+                content_type=payload.get("content-type"),
+                content_encoding=payload.get("content-encoding"),
+                headers=headers if isinstance(headers, dict) else {},
+                properties=properties,
+                delivery_info=properties["delivery_info"],
+                channel=channel,
+                **kwargs,
+            )
+
+
 class _Bell:
     """One connection that waits for a list to have a message."""
 
@@ -188,6 +220,7 @@ class LeasedChannel:
     lease: Lease
     holder: str
     leases = False
+    Message: Any = LeasedMessage
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         self._bells: dict[str, _Bell] = {}
@@ -346,17 +379,25 @@ class LeasedChannel:
             self._flush_brpop_reauth()
 
     def _set_aside(self: Any, tag: str, list_key: str, item: bytes, exc: Exception) -> None:
+        """Into the list of garbage, which a duty of intake reads, and out of the leased ones, in one step."""
         garbage = self._keys.garbage
         logger.error(
-            "what was in the list %s is no message of kombu's (%s): it is kept in the list %s",
+            "what was in the list %s is no message of kombu's (%s): it goes into the list %s",
             list_key,
             type(exc).__name__,
             garbage,
         )
-        store = self.holdings.store
-        if store is not None:
-            store.client.lpush(garbage, item)
-            self.holdings.settle(tag)
+        holdings: Holdings = self.holdings
+        store = holdings.store
+        try:
+            if store is None:
+                raise RedisConnectionError("the worker's own connection is not open yet")
+            store.set_aside(tag, pack(list_key, self.holder, item))
+        except RedisError as failure:
+            # A Redis that is full, or away: nobody renews its lease, and the sweep gives it to others.
+            logger.error("it could not be set aside now, and comes back: %s", failure)
+        holdings.drop(tag)
+        holdings.dirty.discard(tag)  # It was never in kombu's ledger.
 
     # The bells.
 

@@ -34,6 +34,8 @@ from typing import Any
 from celery.exceptions import WorkerShutdown
 from celery.worker import state
 
+from hardening.poison.returned import note_returned
+
 from .messages import gave_back, stop_fetching
 from .pools import Hands
 
@@ -97,6 +99,7 @@ class Drain:
         self._clock = clock
         self._fetching = True
         self._going_back: list[Any] = []
+        self._noted: set[int] = set()
         self._told = _Told()
         self._cut_since: float | None = None
         self._quiet = 0
@@ -162,6 +165,7 @@ class Drain:
             stop_fetching(self.consumer, self.refuse)
             self._fetching = False
         running = self._sort()
+        self._note_returned()
         self._give_back_some()
         if running and self.deadline is not None and self._clock() >= self.deadline:
             running = self._cut(running)
@@ -206,6 +210,15 @@ class Drain:
         # Given to the pool: on prefork a child is about to begin.
         given = request.has_begun or (self.hands.starts_for_sure and request._apply_result is not None)
         return given and request in state.reserved_requests
+
+    def _note_returned(self) -> None:
+        """On RabbitMQ: before others can have them, that these go back, and why."""
+        fresh = [one for one in self._going_back if id(one) not in self._noted]
+        for judged in (True, False):
+            some = [one.message for one in fresh if isinstance(one, _Stray) is not judged]
+            if some and self.worker is not None:
+                note_returned(self.worker.app, some, judged=judged)
+        self._noted = {id(one) for one in self._going_back}
 
     def _give_back_some(self) -> None:
         # The last that came first: each goes to the head of its queue.

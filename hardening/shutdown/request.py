@@ -20,7 +20,7 @@ from hardening.trace import error_of
 
 from .drain import current_drain
 
-__all__ = ["OPEN", "DrainableRequest"]
+__all__ = ["OPEN", "DrainableRequest", "refusal", "still_open"]
 
 OPEN: WeakSet[Any] = WeakSet()
 """The requests of this process."""
@@ -29,6 +29,11 @@ _arrivals = itertools.count()
 
 _BEGUN = "begun"
 _GIVEN_BACK = "given back"
+
+
+def still_open() -> list[Any]:
+    """Those whose messages are with this worker, also what Celery 5.6 has on its timer and does not list."""
+    return [each for each in tuple(OPEN) if not (each.acknowledged or each.is_given_back)]
 
 
 class NotBegun(Exception):
@@ -65,6 +70,10 @@ class DrainableRequest(Request):
         """Whether it is ours now to give back. True once at most."""
         return self._claim(_GIVEN_BACK) and self._is_first_claim()
 
+    def claim_to_end(self) -> bool:
+        """Whether it is ours to end here. False: it is given back."""
+        return self._claim(_BEGUN)
+
     def _claim(self, fate: str) -> bool:
         found: str = vars(self).setdefault("_fate", fate)
         return found == fate
@@ -83,7 +92,7 @@ class DrainableRequest(Request):
     def on_accepted(self: Any, pid: Any, time_accepted: float) -> None:
         """The pool begins with the task; in a thread or a greenlet this can still be refused."""
         if not self._claim(_BEGUN):
-            raise _refusal()
+            raise refusal()
         super().on_accepted(pid, time_accepted)
 
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
@@ -109,7 +118,7 @@ class DrainableRequest(Request):
             super().send_event(type, **fields)
 
 
-def _refusal() -> BaseException:
+def refusal() -> BaseException:
     """What ends a thread or a greenlet of a pool, and says nothing."""
     gevent = sys.modules.get("gevent")
     if gevent is not None and isinstance(gevent.getcurrent(), gevent.Greenlet):

@@ -6,12 +6,16 @@ import logging
 from typing import Any
 
 from celery import bootsteps
+from celery.worker import state
 
 from hardening.conf import load_settings
+from hardening.poison.returned import note_returned
+from hardening.poison.watch import poison_for
 
 from .drain import Drain, drain_with
 from .handlers import lead_to
 from .pools import hands_on
+from .request import still_open
 
 __all__ = ["Drainage"]
 
@@ -49,6 +53,14 @@ class Drainage(bootsteps.StartStopStep):
 
     def stop(self, consumer: Any) -> None:
         """The connection is gone, or the worker stops."""
+        flags: Any = state
+        asked = self._drain is not None and self._drain.asked
+        if asked or any(
+            flag is not None and flag is not False for flag in (flags.should_stop, flags.should_terminate)
+        ):
+            # What no drain has given back goes back with its channel: by plan, whether it runs or not.
+            note_returned(consumer.app, [each.message for each in still_open()], judged=True)
+            poison_for(consumer.app).stops()
         if self._drain is not None:
             self._drain.disconnected()
         if self._entry is not None:

@@ -62,6 +62,10 @@ class HeldBack:
         """Whether it is held back."""
         return id(message) in self._held
 
+    def credits(self, qos: Any) -> int:
+        """How many credits were added to this prefetch count, to be taken back."""
+        return sum(1 for held in list(self._held.values()) if held.qos is qos)
+
     def hold(self, arrival: Any, *, seconds: float | None = None) -> bool:
         """Hold a message back, or hold it on. Whether nobody has been told yet of its being held.
 
@@ -119,13 +123,12 @@ class HeldBack:
             consumer.on_invalid_task(None, message, exc)
         except DecodeError as exc:
             consumer.on_decode_error(message, exc)
-        if held.asked:  # Nobody held it on.
+        if held.asked and self._held.get(id(message)) is held:  # Nobody held it on, or anew.
             self.let_go(message)
 
     def _credit(self, held: _Held) -> None:
         """Ask for one message more, once on each connection."""
         qos = held.arrival.consumer.qos
-        credits = sum(1 for each in self._held.values() if each.qos is qos)
-        if qos is not None and held.qos is not qos and credits < MOST_CREDITS:
+        if qos is not None and held.qos is not qos and self.credits(qos) < MOST_CREDITS:
             qos.increment_eventually()
             held.qos = qos

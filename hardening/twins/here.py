@@ -75,7 +75,7 @@ def copy_of(work: Work, message: Any, consumer: Any) -> Any | None:
 
 def has_succeeded_lately(task_id: object) -> bool:
     """Whether a task of this id succeeded in this worker, as Celery remembers it."""
-    return task_id in state.successful_requests
+    return isinstance(task_id, str) and task_id in state.successful_requests
 
 
 def succeeded(request: Any) -> bool:

@@ -1,7 +1,9 @@
-"""Celery 5.6 with prefork: what runs stays known to the pool when the connection is lost.
+"""Celery 5.6 with prefork: what runs stays known to the pool when the connection is lost, and nothing else.
 
 It forgets every job then, and its time limits: the task runs on, and nobody hears of its end. Its message,
 adopted, would never be acknowledged. Celery 5.7 forgets only what no child has accepted, as is done here.
+The requests of those stay in Celery 5.6's list for ever: it means to take them off, and looks for them by
+another key.
 """
 
 from __future__ import annotations
@@ -10,20 +12,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from celery.worker import state
+
 from hardening.private import celery_version
 
-__all__ = ["running_kept"]
+__all__ = ["are_processes", "running_kept"]
 
 _FORGETS = celery_version() < (5, 7)
+
+
+def are_processes(pool: Any) -> bool:
+    """Whether it is prefork's pool, which drops what no child has accepted."""
+    return hasattr(getattr(pool, "_pool", None), "_busy_workers")
 
 
 @contextmanager
 def running_kept(consumer: Any, *, forgets: bool = _FORGETS) -> Iterator[None]:
     """Around what Celery does when a connection was lost."""
-    processes: Any = getattr(consumer.pool, "_pool", None)
-    if not forgets or not hasattr(processes, "_busy_workers"):
+    if not forgets or not are_processes(consumer.pool):
         yield
         return
+    processes: Any = consumer.pool._pool
     running = {number: job for number, job in processes._cache.items() if getattr(job, "_accepted", False)}
     ends = (processes._on_soft_timeout, processes._on_hard_timeout)
     limits = [each for each in list(consumer.timer.queue) if each.entry.fun in ends]
@@ -40,3 +49,6 @@ def running_kept(consumer: Any, *, forgets: bool = _FORGETS) -> Iterator[None]:
         for limit in limits:
             if id(limit.entry) not in known:
                 consumer.timer._enter(limit.eta, limit.priority, limit.entry)
+        for task_id, request in tuple(state.requests.items()):
+            if not request.time_start:
+                del state.requests[task_id]

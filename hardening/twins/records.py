@@ -17,26 +17,21 @@ it nothing could be acknowledged either.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from celery import Celery
 
-from hardening.conf import load_settings
-from hardening.core.loading import BackendError
-from hardening.store import StateStore, StoreBusy, StoreUnavailable, chosen_store, update
+from hardening.store import StateStore, update
+from hardening.stores.patient import PatientStore
 
 from .work import Work
 
 __all__ = ["DONE_KEY", "HOLDER_KEY", "RUNNING_KEY", "SUCCESS_KEPT_SECONDS", "Records"]
 
-logger = logging.getLogger("hardening")
-
-T = TypeVar("T")
 _Document = dict[str, Any]
 
 DONE_KEY = "twins:done:"
@@ -49,15 +44,10 @@ SUCCESS_KEPT_SECONDS = 12 * 3600.0
 _MARK_KEPT_SECONDS = 7 * 24 * 3600.0
 """A mark whose holder died counts no longer, and is cleared away after this. A run may last as long."""
 
-_LEFT_ALONE_SECONDS = 5.0
-_LEFT_ALONE_LONGEST = 60.0
-_LONG_SECONDS = 1.0
-"""The main loop waits for the answers: a store that keeps it waiting so long is left alone as well."""
-
-_SAID_EVERY_SECONDS = 60.0
+_SAYS = "nothing is known of copies of redelivered messages for now, all of them are started"
 
 
-class Records:
+class Records(PatientStore):
     """The successes and marks of one worker, and those of the others."""
 
     def __init__(
@@ -68,18 +58,13 @@ class Records:
         store: StateStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._app = app
+        super().__init__(app, _SAYS, store=store, clock=clock)
         self._lease_seconds = lease_seconds
-        self._store = store
-        self._clock = clock
         self.holder = uuid4().hex
         """This worker: a new one with each start, whatever its host name."""
         self.worker = f"process {os.getpid()}"
         """The same for people."""
         self._lives_until = 0.0
-        self._down_until = 0.0
-        self._left_alone = _LEFT_ALONE_SECONDS
-        self._silent_until = 0.0
 
     def success_of(self, work: Work) -> dict[str, Any] | None:
         """The success that is recorded; None where there is none, or none is known of."""
@@ -116,6 +101,18 @@ class Records:
             return True, None
         return False, "another worker that was faster"
 
+    def runner_of(self, work: Work) -> str | None:
+        """The worker that runs it now, another than this one; None where nobody does, or none is known of."""
+
+        def look(store: StateStore) -> str | None:
+            mark = store.read(RUNNING_KEY + work.digest).value or {}
+            other = mark.get("holder")
+            if not other or other == self.holder or store.read(f"{HOLDER_KEY}{other}").value is None:
+                return None
+            return str(mark.get("worker"))
+
+        return self.ask(look, None)
+
     def give_up_mark(self, work: Work) -> bool:
         """Remove this worker's mark. Whether none is left."""
         key = RUNNING_KEY + work.digest
@@ -127,6 +124,17 @@ class Records:
             return store.swap(key, version=found.version, value=None, ttl_seconds=1)
 
         return self.ask(remove, False)
+
+    def is_alive(self, holder: str) -> bool | None:
+        """Whether a worker lives that says so: one that has marks, or other records. None: nobody knows."""
+        if holder == self.holder:
+            return True
+        return self.ask(lambda store: store.read(f"{HOLDER_KEY}{holder}").value is not None, None)
+
+    def be_alive(self) -> None:
+        """As `stay_alive`, unless it was said a moment ago: before a record that counts while we live."""
+        if self._clock() >= self._lives_until - self._lease_seconds / 2:
+            self.stay_alive()
 
     def stay_alive(self) -> None:
         """Renew this worker's marks, all of them."""
@@ -144,47 +152,10 @@ class Records:
 
     def life_key(self, global_prefix: str) -> str | None:
         """The key that says that this worker lives, where the store is the broker's own Redis."""
-        ask = getattr(self._opened(), "key_on_broker", None)
+        ask = getattr(self.opened(), "key_on_broker", None)
         return ask(f"{HOLDER_KEY}{self.holder}", global_prefix) if ask is not None else None
 
     @property
     def unreachable_with_broker(self) -> bool:
         """Whether the store is left alone now, and is the broker's own Redis."""
         return self.unreachable and self.life_key("") is not None
-
-    def _opened(self) -> StateStore:
-        if self._store is None:
-            self._store = chosen_store(self._app, load_settings()[0])
-        return self._store
-
-    @property
-    def unreachable(self) -> bool:
-        """Whether the store is left alone now."""
-        return self._clock() < self._down_until
-
-    def ask(self, question: Callable[[StateStore], T], otherwise: T) -> T:
-        """What the store says; `otherwise` where it does not answer."""
-        if self.unreachable:
-            return otherwise
-        asked_at = self._clock()
-        try:
-            answer = question(self._opened())
-        # Whatever the store raises: admit, and say so.
-        except Exception as exc:
-            waited = self._clock() - asked_at >= _LONG_SECONDS
-            if isinstance(exc, (StoreUnavailable, BackendError)) and (
-                waited or not isinstance(exc, StoreBusy)
-            ):
-                self._down_until = self._clock() + self._left_alone
-                self._left_alone = min(self._left_alone * 2, _LEFT_ALONE_LONGEST)
-            self._say_down(exc)
-            return otherwise
-        self._left_alone = _LEFT_ALONE_SECONDS
-        return answer
-
-    def _say_down(self, exc: Exception) -> None:
-        if self._clock() >= self._silent_until:
-            self._silent_until = self._clock() + _SAID_EVERY_SECONDS
-            logger.warning(
-                "nothing is known of copies of redelivered messages for now, all of them are started: %s", exc
-            )

@@ -19,7 +19,8 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from os import getpid
@@ -39,7 +40,7 @@ from .held import HeldBack
 from .records import Records
 from .work import TWIN_HEADER, Work
 
-__all__ = ["Twins", "Watched", "twins_for"]
+__all__ = ["Twins", "Verdict", "Watched", "twins_for"]
 
 logger = logging.getLogger("hardening")
 
@@ -101,8 +102,24 @@ class Twins:
         self._renewed_at = 0.0
         self._watched: dict[str, Watched] = {}
         self._owed: dict[str, Work] = {}
+        self._at_marks: dict[str, object] = {}
         self.held = HeldBack()
         self.successes = here.Successes()
+        self.lives_for_others: Callable[[], bool] = lambda: False
+        """Whether somebody else's records count as long as this worker lives."""
+
+    @property
+    def holder(self) -> str:
+        """This worker in the store: a new one with each start."""
+        return self._records.holder
+
+    def is_alive(self, holder: str) -> bool | None:
+        """Whether another worker lives that has records of its starts. None: nobody knows."""
+        return self._records.is_alive(holder)
+
+    def be_alive(self) -> None:
+        """Say that this worker lives, before something is written that counts as long as it does."""
+        self._records.be_alive()
 
     def life_key(self, global_prefix: str) -> str | None:
         """The key that says that this worker lives, for who can renew it while the main loop is blocked."""
@@ -151,6 +168,44 @@ class Twins:
         came_back = here.dies_with_channel(message) and message.delivery_info.get("redelivered")
         if came_back and not self.held.has(message):
             return Verdict.HOLD, ""
+        with self._alone_with(work) as alone:
+            if not alone or self._is_admitted(work, message, consumer):
+                return Verdict.HOLD, this
+            verdict, who = self._ask(work, message)
+        if verdict is Verdict.DONE:
+            self._give_up(work)
+        return verdict, who
+
+    @contextmanager
+    def _alone_with(self, work: Work) -> Iterator[bool]:
+        """Whether nobody else in this worker is at its mark; nobody comes to it meanwhile.
+
+        While the store is asked about one copy, another greenlet may ask about the next. All find the mark
+        to be this worker's, and one that gives it up would take it from one that starts.
+        """
+        mine = object()
+        alone = self._at_marks.setdefault(work.digest, mine) is mine
+        try:
+            yield alone
+        finally:
+            if alone:
+                del self._at_marks[work.digest]
+
+    def _is_admitted(self, work: Work, message: Any, consumer: Any) -> bool:
+        """Whether another message of the work is about to start here, and Celery did not list its request.
+
+        It makes one in a moment, or the request waits for its time or its rate.
+        """
+        watched = self._watched.get(work.digest)
+        if watched is None or watched.message is message or watched.is_over(self._clock()):
+            return False
+        request = watched.request() if watched.request is not None else None
+        if request is not None and request.time_start:  # In a thread meanwhile; or it has ended.
+            return any(each is request for each in here.unfinished())
+        return here.is_ours(watched.message, consumer)
+
+    def _ask(self, work: Work, message: Any) -> tuple[Verdict, str]:
+        """What the others know of it."""
         marked, other = self._records.take_mark(work)
         if other is not None:
             return Verdict.HOLD, other
@@ -160,12 +215,27 @@ class Twins:
         # Only now: a copy writes its success before it gives up its mark.
         success = self._records.success_of(work)
         if success is not None:
-            self._give_up(work)
             self.successes.add(work)
             return Verdict.DONE, str(success.get("worker"))
         self._owed.pop(work.digest, None)
         self._enter(Watched(work, message, self._clock(), marked=marked, unsure=not marked))
-        return Verdict.START, this
+        return Verdict.START, "this worker"
+
+    def standing(self, message: Any, consumer: Any) -> Verdict:
+        """What is known of the work of a message that shall not run: DONE, HOLD while it runs, else START."""
+        work = Work.of(message)
+        if work in self.successes:
+            return Verdict.DONE
+        if here.copy_of(work, message, consumer) is not None or self._records.runner_of(work):
+            return Verdict.HOLD
+        # Only now, as in `_judge`.
+        return Verdict.START if self._records.success_of(work) is None else Verdict.DONE
+
+    def leave(self, message: Any) -> None:
+        """A message that was let pass is not run here after all: others may have it at once."""
+        watched = self._watched.get(Work.of(message).digest)
+        if watched is not None and watched.request is None:
+            self._drop(watched)
 
     # Requests
 
@@ -209,6 +279,16 @@ class Twins:
             self._succeed(watched.work, request.name)
         self._drop(watched)
 
+    def forget_dropped(self, begins_later: Callable[[Any], bool]) -> None:
+        """The channel is lost, and Celery drops what has not begun: it is this worker's no longer.
+
+        Not left to the request's end in memory: it has none as long as anything still refers to it.
+        """
+        for watched in list(self._watched.values()):
+            request = watched.request() if watched.request is not None else None
+            if request is not None and not request.time_start and not begins_later(request):
+                self._drop(watched)
+
     def _succeed(self, work: Work, task_name: str) -> None:
         again = work in self.successes
         self.successes.add(work)
@@ -246,8 +326,9 @@ class Twins:
 
     def _give_up(self, work: Work) -> None:
         """A mark that is left behind would hold copies back as long as this worker lives."""
-        if not self._records.give_up_mark(work):
-            self._owed[work.digest] = work
+        with self._alone_with(work) as alone:
+            if not alone or not self._records.give_up_mark(work):
+                self._owed[work.digest] = work
 
     # Leases
 
@@ -284,13 +365,15 @@ class Twins:
         for digest in list(self._owed):
             if owed := self._owed.pop(digest, None):
                 self._give_up(owed)
-        if any(watched.marked for watched in self._watched.values()):
+        if self.lives_for_others() or any(watched.marked for watched in self._watched.values()):
             self._records.stay_alive()
         self._write_figure()
 
     def renew_when_due(self) -> None:
         """For one who has the main loop, and asks often."""
-        if self._watched and self._clock() - self._renewed_at >= self.renew_every:
+        if (
+            self._watched or self.lives_for_others()
+        ) and self._clock() - self._renewed_at >= self.renew_every:
             self.renew()
 
     def remember(self, works: list[Work]) -> None:

@@ -34,8 +34,10 @@ def _messages(client: Any, name: str) -> list[str]:
 
 
 def _delivery_key(raw: str) -> str | None:
+    # A leased message stands behind a line that says who holds it.
+    about, _, leased = raw.partition("\n")
     try:
-        message = json.loads(raw)
+        message = json.loads(leased or about)
         headers = (message[0] if isinstance(message, list) else message)["headers"]
         # A dead letter that waits for its store names its key in `letter`.
         key = headers.get(KEY_HEADER) or headers.get("letter") or headers.get("id")

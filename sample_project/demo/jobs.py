@@ -39,6 +39,7 @@ CASES = (
     Case(kind="thumbnail", task=THUMBNAIL, share=0.30),
     Case(kind="thumbnail, broken file", task=THUMBNAIL, share=0.03, can_succeed=False),
     Case(kind="contact sheet, killed", task=SHEET, at_most=1),
+    Case(kind="contact sheet, worker killed", task=SHEET, at_most=1),
     Case(kind="webhook, 200", task=WEBHOOK, share=0.20),
     Case(kind="webhook, 503 once", task=WEBHOOK, share=0.06),
     Case(kind="webhook, 503", task=WEBHOOK, share=0.02),
@@ -62,10 +63,16 @@ CASES = (
     ),
     Case(kind="mistake, retries", task=f"{MISTAKES}.wait_for_parcel", share=0.01, can_succeed=False),
     Case(kind="mistake, unclassified", task=f"{MISTAKES}.ask_supplier", share=0.01, can_succeed=False),
+    Case(kind="mistake, crash", task=f"{MISTAKES}.read_barcode", at_most=1, can_succeed=False),
+    Case(kind="message, malformed", task=THUMBNAIL, at_most=1, can_succeed=False),
+    Case(kind="message, unknown task", task=f"{MISTAKES}.not_deployed", at_most=1, can_succeed=False),
 )
 FEWEST = len(CASES)
 CASE_OF = {case.kind: case for case in CASES}
 KILLED = "contact sheet, killed"
+WORKER_KILLED = "contact sheet, worker killed"
+MALFORMED = "message, malformed"
+UNKNOWN = "message, unknown task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +92,8 @@ def plan(number: int, *, webhooks: str, seed: int = 7) -> list[Job]:
     dice = random.Random(seed)
     cases = [case for case, times in amounts(number).items() for _ in range(times)]
     dice.shuffle(cases)
-    # First, so that it is at work while there is still a queue behind it.
-    cases.sort(key=lambda case: case.kind != KILLED)
+    # These first, so that they are at work while there is still a queue behind them.
+    cases.sort(key=lambda case: {KILLED: 0, WORKER_KILLED: 1}.get(case.kind, 2))
     serial = count(1)
     return [make(case, next(serial), webhooks=webhooks, dice=dice) for case in cases]
 
@@ -94,7 +101,7 @@ def plan(number: int, *, webhooks: str, seed: int = 7) -> list[Job]:
 def trickle(*, webhooks: str) -> Iterator[Job]:
     """Jobs without end, for a shop that stays open. None of them needs anybody to kill a process."""
     dice = random.Random()
-    cases = [case for case in CASES if case.kind != KILLED]
+    cases = [case for case in CASES if case.share]
     weights = [case.share for case in cases]
     while True:
         [case] = dice.choices(cases, weights)
@@ -121,6 +128,8 @@ def _arguments(case: Case, serial: int, webhooks: str, dice: random.Random) -> t
     amount = f"{dice.randrange(100, 50_000) / 100:.2f}"
     manner = case.kind.partition(", ")[2]
     match case.task:
+        case _ if case.kind == MALFORMED:
+            return ()
         case task if task == SHEET:
             return (list(GOOD_PICTURES),)
         case task if task == THUMBNAIL:
@@ -145,4 +154,6 @@ def _arguments(case: Case, serial: int, webhooks: str, dice: random.Random) -> t
                 "too long": (60,),
                 "retries": (f"parcel-{serial}",),
                 "unclassified": (order,),
+                "crash": (dice.choice(GOOD_PICTURES),),
+                "unknown task": (order,),
             }[manner]

@@ -83,7 +83,13 @@ def _explained(watch: Watch) -> str:
 def _first_run(stage: Stage, number: int, watch: Watch) -> Ledger:
     with _month_end(stage, watch) as until_it_hurt:
         jobs = plan(number, webhooks=stage.http.url)
-        publish(jobs, total=number, watch=watch, log_path=stage.data / "published.log")
+        publish(
+            jobs,
+            total=number,
+            watch=watch,
+            log_path=stage.data / "published.log",
+            kill_worker=stage.kill_and_restart_cpu_worker,
+        )
         return watch.settle(timeout=SETTLE_SECONDS, label="settled", each_look=until_it_hurt)
 
 

@@ -29,6 +29,7 @@ OPERATOR = "operator"
 READY_SECONDS = 60.0
 STOP_SECONDS = 6.0
 WEB_PORT, FLOWER_PORT = 8000, 5555
+_PREFORK = ("worker", "-n", "cpu@%h", "-Q", "celery", "-c", "2", "-E", "-l", "INFO")
 
 
 class Stage:
@@ -89,28 +90,19 @@ class Stage:
         with held():  # Python loses an interrupt that comes while it is importing.
             self._set_up_django()
         say("starting two workers: prefork for computing, gevent for waiting")
-        workers = [
-            self._celery(
-                "worker", "-n", "cpu@%h", "-Q", "celery", "-c", "2", "-E", "-l", "INFO", log="worker-cpu"
-            ),
-            self._celery(
-                "worker",
-                "-P",
-                "gevent",
-                "-n",
-                "io@%h",
-                "-Q",
-                "io",
-                "-c",
-                "20",
-                "-E",
-                "-l",
-                "INFO",
-                log="worker-io",
-            ),
-        ]
-        for worker in workers:
+        gevent = ("worker", "-P", "gevent", "-n", "io@%h", "-Q", "io", "-c", "20", "-E", "-l", "INFO")
+        self._cpu_worker = self._celery(*_PREFORK, log="worker-cpu")
+        for worker in (self._cpu_worker, self._celery(*gevent, log="worker-io")):
             worker.wait_for_log(" ready.", timeout=READY_SECONDS)
+
+    def kill_and_restart_cpu_worker(self) -> None:
+        """SIGKILL the prefork worker, with all that it runs; start another, as a supervisor would."""
+        say("killing the prefork worker in the middle of its work, and starting another")
+        with held():
+            self._cpu_worker.kill()
+            self._processes.remove(self._cpu_worker)
+        self._cpu_worker = self._celery(*_PREFORK, log="worker-cpu-again")
+        self._cpu_worker.wait_for_log(" ready.", timeout=READY_SECONDS)
 
     def _set_up_django(self) -> None:
         os.environ.update(self.env)

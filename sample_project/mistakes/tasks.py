@@ -1,7 +1,10 @@
-"""Five classic mistakes. Plain Celery would log and forget them; here each ends as a kept dead letter."""
+"""Six classic mistakes. Plain Celery would log and forget five, and repeat one for ever; here each ends as a
+kept dead letter."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from typing import Any
 
@@ -56,3 +59,12 @@ def ask_supplier(self: Task[Any, Any], order: str) -> str:
     """An error that no rule knows: a few tries, then the letter says that a rule is missing."""
     with effect(self):
         raise SupplierMumbled(f"what does the supplier mean by {order}?")
+
+
+@shared_task(bind=True, time_limit=30)
+def read_barcode(self: Task[Any, Any], picture: str) -> str:
+    """A native library that crashes: the process ends, and nothing in Python can catch that."""
+    with effect(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
+        time.sleep(POLL_SECONDS)
+        return picture

@@ -190,7 +190,7 @@ def test_what_cannot_go_back_does_not_stand_in_the_way_of_the_rest(client, store
     over(store)
     time.sleep(LEASE_SECONDS)
 
-    found = [store.recover(100, bytes) for _ in range(4)]
+    found = [store.recover(100, lambda message, holder: message) for _ in range(4)]
 
     assert sum(len(each.restored) for each in found) == client.llen("queue") == 248
     assert [tag for each in found for tag, _ in each.failed] == ["t1"]

@@ -13,7 +13,7 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.asynchronous import Hub
 
 from hardening.leases.holdings import Holdings
-from hardening.leases.store import GARBAGE
+from hardening.leases.store import GARBAGE, entry_of
 from hardening.leases.strays import Strays
 from hardening.leases.terms import Lease
 from hardening.leases.transport import MOST_BELLS, lease_connection, open_store, plain_keys_of
@@ -279,8 +279,45 @@ def test_what_is_no_message_is_set_aside_and_the_next_is_served(redis_server, cl
 
     assert mine.read(1)[0].payload == 1
 
-    assert client.llen(GARBAGE) == 2
+    assert sorted(entry_of(each).message for each in client.lrange(GARBAGE, 0, -1)) == [  # type: ignore[union-attr]
+        json.dumps({"body": "of nobody"}).encode(),
+        b"\xff garbage",
+    ]
     assert counts(client) == (0, 1, 0)
+    assert len(mine.holdings) == 1
+
+
+def test_an_envelope_of_which_kombu_makes_no_message_is_one_that_cannot_be_decoded(
+    redis_server, client, worker
+) -> None:
+    mine = worker()
+    failed: list[Any] = []
+    mine.consumer.on_decode_error = lambda message, exc: failed.append(message)
+    for number, odd in enumerate([{"body": "abcde"}, {"headers": [1]}, {"headers": "text"}]):
+        send(redis_server, number)
+        envelope = json.loads(client.lpop("queue"))
+        client.lpush("queue", json.dumps(envelope | odd))
+    send(redis_server, ["good"])
+
+    assert mine.read(1)[0].payload == ["good"]
+
+    wait_until(lambda: len(failed) == 3, 10)
+    assert counts(client) == (0, 4, 0)
+    for message in failed:
+        message.ack()
+    assert counts(client) == (0, 1, 0)
+
+
+def test_what_cannot_be_set_aside_comes_back_by_its_lease(redis_server, client, worker) -> None:
+    mine = worker()
+    client.set(GARBAGE, "in the way")
+    client.lpush("queue", b"\xff garbage")
+    send(redis_server, 1)
+
+    assert mine.read(1)[0].payload == 1
+
+    assert len(mine.holdings) == 1
+    assert client.hlen("unacked.leased") == 2, "nobody renews the lease of the other"
 
 
 def test_a_list_of_another_priority_is_found_and_then_watched(redis_server, client, worker) -> None:

@@ -90,12 +90,16 @@ def test_the_list_covers_exactly_what_this_file_tests() -> None:
         "Channel._q_for_pri",
         "synloop",
         "Consumer.call_soon",
+        # In test_intake_private.
+        "Request._announce_revoked",
+        "Backend._call_task_errbacks",
         # In test_twins_private.
         "Request._on_ack",
         "Request._on_reject",
         "ResultHandler.handle_event",
         "AsynPool._on_hard_timeout",
         "Consumer._restore_prefetch_count_after_connection_restart",
+        "Consumer._new_prefetch_count",
         "AsynPool._on_soft_timeout",
         "active_requests",
         "requests",
@@ -124,6 +128,16 @@ def test_the_list_covers_exactly_what_this_file_tests() -> None:
         "TaskPool.on_stop",
         "Consumer._receive_callback",
         "QoS.restore_by_tag",
+        # In test_poison_private.
+        "Request._payload",
+        "Request._already_cancelled",
+        "Request._already_revoked",
+        "should_terminate",
+        "hybrid_to_proto2",
+        "proto1_to_proto2",
+        "AsynPool.on_partial_read",
+        "Pool.mark_as_worker_lost",
+        "ApplyResult._ack",
     }
 
     assert {path for _, path, _ in PRIVATE_SYMBOLS} == tested

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -34,7 +32,7 @@ from hardening.testing.servers import (
 from tests.conftest import absent
 from tests.helpers.databases import database_from_url
 from tests.helpers.dlq_databases import database_alias_for
-from tests.helpers.mishaps import end_session, rename
+from tests.helpers.mishaps import end_session, frozen, rename, within
 from tests.helpers.state_stores import DATABASES, KINDS, REDIS, redis_app, state_database, state_store
 from tests.helpers.wait import wait_until
 
@@ -832,42 +830,6 @@ def fork(run: Callable[[], None]) -> int:
         finally:
             os._exit(status)
     return child
-
-
-class within:  # noqa: N801  (reads as a sentence)
-    """Fails when the block takes longer."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __enter__(self) -> None:
-        self.start = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        took = time.monotonic() - self.start
-        assert took < self.seconds, f"took {took:.1f} s"
-
-
-@contextmanager
-def frozen(server: LocalServer) -> Iterator[None]:
-    """The server and all its children stand still; its machine still takes connections and packets."""
-    parent = server.process.pid
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    everyone = [parent, *map(int, children)]  # Each session of PostgreSQL has a process group of its own.
-    for process in everyone:
-        os.kill(process, signal.SIGSTOP)
-    try:
-        wait_until(lambda: all(_stands_still(process) for process in everyone))
-        yield
-    finally:
-        for process in everyone:
-            with suppress(ProcessLookupError):  # PostgreSQL ends some by itself.
-                os.kill(process, signal.SIGCONT)
-
-
-def _stands_still(process: int) -> bool:
-    threads = Path(f"/proc/{process}/task").iterdir()
-    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] in "TZ" for thread in threads)
 
 
 def _answers(store: StateStore) -> bool:

@@ -33,9 +33,17 @@ class Switchable(MemoryStore):
         super().__init__(clock=clock)
         self.down = False
         self.asked = 0
+        self._meanwhile: dict[int, Callable[[], Any]] = {}
+
+    def meanwhile(self, call: int, happens: Callable[[], Any]) -> None:
+        """What another greenlet does before the so-manieth call from now on is answered."""
+        self._meanwhile[self.asked + call] = happens
 
     def _answer(self) -> None:
+        if self._lock.locked():
+            return  # The look of a swap at what it replaces.
         self.asked += 1
+        self._meanwhile.pop(self.asked, lambda: None)()
         if self.down:
             raise StoreUnavailable("no store")
 

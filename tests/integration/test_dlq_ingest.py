@@ -19,6 +19,7 @@ from dlq.ingest import UNREADABLE, ingest, ingest_duty
 from dlq.models import DeadLetter
 from dlq.sink import DatabaseSink
 from hardening.core.broker import confirming_connection, publish_raw
+from hardening.core.connection import KeptConnection
 from hardening.core.letter import dump_letter
 from hardening.core.parking import (
     DEAD_LETTER_QUEUE,
@@ -132,7 +133,11 @@ def test_the_duty_leaves_no_database_connection_open(app, alias) -> None:
 
 def test_the_duty_touches_no_letter_while_the_database_is_down(app, monkeypatch) -> None:
     park(app, 2)
-    monkeypatch.setattr(DatabaseSink, "is_reachable", lambda self: False)
+
+    def down(*_args):
+        raise OperationalError("no connection")
+
+    monkeypatch.setattr(KeptConnection, "in_place", down)
     monkeypatch.setattr(DatabaseSink, "keep", lambda *_: pytest.fail("asked the database"))
 
     ingest_duty(app)

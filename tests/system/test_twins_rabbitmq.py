@@ -14,8 +14,8 @@ import pytest
 from hardening.store import StateStore
 from hardening.stores.database import DatabaseStore
 from hardening.testing.servers import RabbitMQServer
+from hardening.testing.tcp_proxy import tcp_proxy
 from hardening.twins.figure import duplicates_of
-from tests.helpers.tcp_proxy import tcp_proxy
 from tests.helpers.wait import wait_until
 
 from .stage import ALIAS, Sent, Stage
@@ -59,12 +59,16 @@ def unreachable(rabbit: RabbitMQServer) -> Iterator[None]:
 def nothing_left(stage: Stage, rabbit: RabbitMQServer) -> None:
     """No message is on the broker, neither ready nor with a worker."""
 
-    def count() -> str:
-        listing = rabbit.rabbitmqctl("list_queues", "--quiet", "--vhost", vhost_of(stage), "name", "messages")
+    def counts() -> list[str]:
+        columns = ("name", "messages_ready", "messages_unacknowledged", "consumers")
+        listing = rabbit.rabbitmqctl("list_queues", "--quiet", "--vhost", vhost_of(stage), *columns)
         rows = [line.split() for line in listing.splitlines()]
-        return "".join(row[1] for row in rows if len(row) == 2 and row[0] == "celery")
+        return next((row[1:] for row in rows if row and row[0] == "celery"), [])
 
-    wait_until(lambda: count() == "0", 60, lambda: f"{count()} messages; {stage.logs()}")
+    def told() -> str:
+        return "{} messages ready, {} unacknowledged, {} consumers".format(*(counts() or "???"))
+
+    wait_until(lambda: counts()[:2] == ["0", "0"], 60, lambda: f"{told()}; {stage.logs()}")
 
 
 def figure(stage: Stage) -> tuple[int, int]:

@@ -20,8 +20,9 @@ STEPS = {"hardening.saturation.UnhurriedReads", "hardening.saturation.AcksAtOnce
 
 
 @pytest.fixture(autouse=True)
-def _sink(isolated: None, settings: Any) -> None:
+def _sink(isolated: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.HARDENING = dict(SINK)
+    monkeypatch.setattr("hardening.pool_findings.is_patched", lambda pool: True)
 
 
 def start(pool: str = "gevent", concurrency: int | str = 30, app: Any = None, **conf: Any) -> Any:

@@ -19,7 +19,6 @@ from hardening.core.identity import ATTEMPTS_HEADER
 from hardening.core.redaction import MASK
 from hardening.current import current
 from hardening.history import decode_history
-from hardening.private import celery_version
 from hardening.returning import returning_for
 from hardening.trace import CUT_OFF, error_of
 from tests.helpers.hardened_apps import (
@@ -406,7 +405,7 @@ def test_an_error_of_a_failure_hook_adds_no_second_letter(app) -> None:
     assert request.answers.given == ["ack"]
 
 
-def test_an_error_of_a_success_hook_neither_fails_the_task_nor_stays_unseen(app) -> None:
+def test_an_error_of_a_success_hook_neither_fails_the_task_nor_stays_unseen(app, caplog) -> None:
     class Hooked(Task):
         name = "hooked"
 
@@ -422,8 +421,8 @@ def test_an_error_of_a_success_hook_neither_fails_the_task_nor_stays_unseen(app)
 
     assert request.answers.given == ["ack"]
     assert app.backend.get_state("h") == "SUCCESS"
-    # Celery 5.6 calls it a failure for all that; 5.7 logs the error.
-    assert [letter.reason for letter in LETTERS] == ([] if celery_version() >= (5, 7) else ["internal_error"])
+    assert LETTERS == []
+    assert "on_success of task hooked[h] raised" in caplog.text
 
 
 def test_attempts_are_carried_through_the_headers_of_retries_to_the_letter(app) -> None:
@@ -670,16 +669,16 @@ def test_what_travels_to_the_child_shows_nothing_of_the_message_in_a_log(app) ->
 
 
 @pytest.mark.parametrize("backend_down", [False, True])
-def test_a_memory_error_ends_the_worker_and_the_message_comes_back(backend_down, app) -> None:
+def test_a_memory_error_ends_no_worker_and_the_message_comes_back(backend_down, app) -> None:
     task = failing(app, MemoryError("full"))
     request = request_of(app, send(task))
     task.backend.down = backend_down
 
-    with pytest.raises(MemoryError):
-        run(request)
+    run(request)
 
-    assert request.answers.given == []
+    assert request.answers.given == ["requeue"]
     assert LETTERS == []
+    assert EVENTS == []
 
 
 def test_a_broken_letter_store_is_logged_with_the_task_and_without_its_arguments(app, caplog) -> None:

@@ -23,6 +23,7 @@ def _only_our_receiver(isolated, settings, monkeypatch) -> None:
     assert len(ours) == 1
     monkeypatch.setattr(signals.worker_init, "receivers", ours)
     monkeypatch.setattr(state, "_task_join_will_block", False)  # A worker's pool sets it.
+    monkeypatch.setattr("hardening.pool_findings.is_patched", lambda pool: True)
 
 
 def app_with(**conf):
@@ -104,7 +105,7 @@ def test_an_audit_that_breaks_refuses_the_start(monkeypatch, capsys) -> None:
 
 
 def test_ch010_is_absent_when_the_audit_runs(capsys) -> None:
-    start(app_with())
+    start(app_with(), pool="prefork")
 
     assert capsys.readouterr().err == ""
 

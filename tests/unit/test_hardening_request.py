@@ -261,13 +261,12 @@ def test_an_error_of_the_pool_is_settled_even_when_the_backend_is_down(app, told
     assert request.answers.given == ["ack"]
 
 
-def test_a_memory_error_is_celerys_matter(app, told) -> None:
+def test_a_memory_error_of_the_tracer_ends_no_worker_and_the_message_goes_back(app, told) -> None:
     request = received(app, told)
 
-    with pytest.raises(MemoryError):
-        request.on_failure(info_of(MemoryError()))
+    request.on_failure(info_of(MemoryError()))
 
-    assert (LETTERS, request.answers.given) == ([], [])
+    assert (LETTERS, told, request.answers.given) == ([], [], ["requeue"])
 
 
 def test_what_the_child_answered_is_acknowledged_without_a_second_letter(app, told) -> None:

@@ -27,7 +27,7 @@ class Channel:
 class Held:
     """A request and its message in one; `refusals` are raised, one at each rejection."""
 
-    name, id, delivery_tag = "a task", "an id", "a tag"
+    name, id, delivery_tag, app = "a task", "an id", "a tag", None
     connection_errors = (ConnectionError,)
 
     def __init__(self, *refusals: Exception, channel: Any = None) -> None:

@@ -914,7 +914,7 @@ def test_a_message_goes_back_neither_at_once_nor_in_hours(asked, waits) -> None:
 
 class _Returned:
     name, id, delivery_tag = "a task", "an id", "a tag"
-    acknowledged, channel = False, None
+    acknowledged, channel, app = False, None, None
 
     def __init__(self) -> None:
         self.given: list[bool] = []

@@ -38,12 +38,19 @@ def worker(store: Switchable, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> 
     """A worker on RabbitMQ: its twins and its consumer."""
     twins = twins_of(store, clock)
     monkeypatch.setattr(channel_loss, "twins_for", lambda app: twins)
+    noted: list[str] = []
+    monkeypatch.setattr(
+        channel_loss,
+        "note_returned",
+        lambda app, messages, judged: noted.extend(each.headers["id"] for each in messages),
+    )
     consumer = consumer_on(amqp_channel())
     consumer.pool = None
     consumer.app = SimpleNamespace(
         conf=SimpleNamespace(worker_cancel_long_running_tasks_on_connection_loss=False)
     )
-    return SimpleNamespace(twins=twins, consumer=consumer, channel=consumer.task_consumer.channel)
+    channel = consumer.task_consumer.channel
+    return SimpleNamespace(twins=twins, consumer=consumer, channel=channel, noted=noted)
 
 
 def running(worker: Any, task_id: str = "an id", *, accepted: bool = True) -> Any:
@@ -78,8 +85,40 @@ def test_what_runs_is_marked_and_what_waits_is_not(worker: Any, store: Switchabl
 
     assert request.twin.marked
     assert waiting.twin is None
+    assert worker.noted == ["waits"]
     assert copy_elsewhere(store, clock) == "hold"
     assert copy_elsewhere(store, clock, "waits") == "start"
+
+
+PREFORK = SimpleNamespace(_pool=SimpleNamespace(_busy_workers=set()))
+THREADS = SimpleNamespace()
+
+
+@pytest.mark.parametrize(
+    ("pool", "reserved", "then"),
+    [(PREFORK, True, "start"), (PREFORK, False, "start"), (THREADS, True, "hold"), (THREADS, False, "start")],
+)
+def test_what_has_not_begun_holds_nobody_back_unless_it_begins_later(
+    worker: Any, store: Switchable, clock: Clock, pool: Any, reserved: bool, then: str
+) -> None:
+    worker.consumer.pool = pool
+    message = Message(worker.channel)
+    assert worker.twins._judge(Work.of(message), message, worker.consumer)[0].value == "hold"
+    worker.twins.held.hold(SimpleNamespace(message=message, consumer=worker.consumer))
+    assert worker.twins._judge(Work.of(message), message, worker.consumer)[0].value == "start"
+    waiting: Any = Running(message, worker.twins)
+    waiting.time_start = None
+    waiting.twin = worker.twins.begin(waiting)
+    if reserved:
+        state.task_reserved(waiting)
+
+    channel_loss.connection_lost(worker.consumer)
+    for _ in range(10):
+        clock.now += 4.0
+        worker.twins.renew()
+
+    assert copy_elsewhere(store, clock) == then
+    assert not waiting.acknowledged, "it is still referred to"
 
 
 def test_what_celery_cancels_is_left_to_others(worker: Any, store: Switchable, clock: Clock) -> None:
@@ -89,6 +128,7 @@ def test_what_celery_cancels_is_left_to_others(worker: Any, store: Switchable, c
     channel_loss.connection_lost(worker.consumer)
 
     assert request.twin is None
+    assert worker.noted == ["an id"]
     assert copy_elsewhere(store, clock) == "start"
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from celery.worker import state
 from kombu.asynchronous.timer import Timer
 
 from hardening.twins.keeping import running_kept
+from tests.helpers.twin_fixtures import nothing_runs
+
+__all__ = ["nothing_runs"]  # A fixture.
 
 
 class Processes:
@@ -62,6 +66,16 @@ def test_what_was_not_forgotten_is_not_doubled() -> None:
         pass
 
     assert len(consumer.timer.queue) == 1
+
+
+def test_a_request_that_never_began_stays_in_no_list() -> None:
+    requests: Any = [SimpleNamespace(id="runs", time_start=1.0), SimpleNamespace(id="waits", time_start=None)]
+    state.requests.update((request.id, request) for request in requests)
+
+    with running_kept(consumer_with(_1=job()), forgets=True):
+        assert len(state.requests) == 2
+
+    assert list(state.requests) == ["runs"]
 
 
 def test_other_versions_and_other_pools_are_left_alone() -> None:

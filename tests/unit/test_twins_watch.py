@@ -148,6 +148,82 @@ def test_a_copy_waits_for_a_request_of_its_own_worker_whatever_the_store_says(
     assert (copy.started, copy.acknowledged) == (0, 1), "this worker knows its own successes"
 
 
+@pytest.mark.parametrize("call", range(1, 7))
+def test_a_copy_that_arrives_while_the_store_is_asked_about_another_waits(
+    store: Switchable, clock: Clock, call: int
+) -> None:
+    """As on gevent, where the main loop receives one while a greenlet asks again about one that is held."""
+    dead, worker = Worker(store, clock), Worker(store, clock)
+    dead.arrive()
+    clock.now += LEASE_SECONDS + 0.1
+    copies: list[Arrived] = []
+    store.meanwhile(call, lambda: copies.append(worker.arrive(delivery_tag="2")))
+
+    first = worker.arrive()
+
+    assert (first.started, copies[0].started) == (1, 0)
+    ended(worker.run(first.message))
+    clock.now += 4.0
+    worker.twins.held.ask_again()
+    assert (copies[0].started, copies[0].acknowledged) == (0, 1)
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_a_copy_waits_for_a_message_of_its_own_worker_whose_request_celery_does_not_list(
+    store: Switchable, clock: Clock, is_made: bool
+) -> None:
+    worker = Worker(store, clock)
+    first = worker.arrive()
+    request: Any = Running(first.message, worker.twins)
+    request.time_start = None
+    if is_made:  # And waits for its time, or its rate: longer than one is waited for that is not made.
+        request.twin = worker.twins.begin(request)
+        clock.now += 60.0
+
+    copy = worker.arrive(delivery_tag="2")
+    assert copy.started == 0
+
+    del request
+    clock.now += 6.0
+    worker.twins.held.ask_again()
+    assert copy.started == 1, "no request came of it, or it was dropped"
+
+
+def test_a_copy_that_arrives_while_the_mark_is_given_up_starts_later_with_a_mark(
+    store: Switchable, clock: Clock
+) -> None:
+    worker = Worker(store, clock)
+    request = worker.run(worker.arrive().message)
+    copies: list[Arrived] = []
+    store.meanwhile(2, lambda: copies.append(worker.arrive(delivery_tag="2")))
+
+    ended(request, success=False)
+
+    assert copies[0].started == 0
+    clock.now += 4.0
+    worker.twins.held.ask_again()
+    assert copies[0].started == 1
+    assert Worker(store, clock).arrive().started == 0
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_the_mark_of_a_dropped_request_is_not_given_up_while_the_next_one_takes_it(
+    store: Switchable, clock: Clock, call: int
+) -> None:
+    worker = Worker(store, clock)
+    dropped = worker.run(worker.arrive().message)
+    state.reset_state()
+    del dropped
+    store.meanwhile(call, worker.twins.renew)
+
+    running = worker.run(worker.arrive(delivery_tag="2").message)
+
+    worker.twins.renew()
+    state.reset_state()
+    assert Worker(store, clock).arrive().started == 0
+    assert not running.acknowledged
+
+
 def test_other_work_under_the_same_id_is_no_copy(store: Switchable, clock: Clock) -> None:
     worker = Worker(store, clock)
     ended(worker.run(worker.arrive().message))

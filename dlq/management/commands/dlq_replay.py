@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from dlq.cli import add_filters, add_selection, as_json, ids_of, operator, summary_of_skipped
 from dlq.errors import UnknownQueue
+from dlq.repairing import add_repair, repair_of
 from dlq.replay import replay
 
 
@@ -23,12 +24,17 @@ class Command(BaseCommand):
         parser.add_argument(
             "--force-queue", action="store_true", help="also to a queue that the Celery app does not know"
         )
+        add_repair(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         ids = ids_of(options)
+        repair = repair_of(options)
+        if repair is not None and len(ids) != 1:
+            raise CommandError("a repaired message is that of one letter: give one id")
         try:
             outcome = replay(
                 ids,
+                repair=repair,
                 by=operator(),
                 queue=options["queue"],
                 force_queue=options["force_queue"],

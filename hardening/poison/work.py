@@ -1,0 +1,47 @@
+"""Which work a start belongs to: one delivery key and replay number, over task ids, retries and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from hardening.core.identity import KEY_HEADER, Identity, identity_of
+from hardening.leases.envelope import RECOVERED_HEADER
+from hardening.twins.work import may_have_twin
+
+__all__ = [
+    "MOVED_HEADER",
+    "RECOVERED_HEADER",
+    "SUSPECT_HEADER",
+    "digest_of",
+    "digest_of_identity",
+    "is_suspect",
+]
+
+SUSPECT_HEADER = "hardening_suspect"
+"""On the retries of a suspect: their starts are counted with its own."""
+
+MOVED_HEADER = "hardening_moved"
+"""The queue that a message was moved to for its last try. It is moved once."""
+
+
+def digest_of(message: Any) -> str:
+    """The name of a message's work in the store. Whatever its headers hold, it has one."""
+    headers = message.headers if isinstance(message.headers, Mapping) else {}
+    return digest_of_identity(identity_of(headers, str(headers.get("id"))))
+
+
+def digest_of_identity(identity: Identity) -> str:
+    """The same, of an identity: for one who has no message in hand."""
+    named = f"{identity.replay_number} {identity.delivery_key}"
+    return sha256(named.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def is_suspect(message: Any) -> bool:
+    """Whether a start of the work may have ended in a death that nobody saw: asked about every message.
+
+    One that comes for the first time, and names no work that was there before, is none.
+    """
+    headers = message.headers or {}
+    return SUSPECT_HEADER in headers or KEY_HEADER in headers or may_have_twin(message)
