@@ -36,6 +36,8 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("celery.worker.strategy", "hybrid_to_proto2", "ending a message that does not run any more"),
     ("celery.worker.strategy", "proto1_to_proto2", "ending a message that does not run any more"),
     ("celery.concurrency.asynpool", "AsynPool.on_partial_read", "children that die while they read a task"),
+    ("celery.concurrency.asynpool", "AsynPool._track_child_process", "children that die at a reconnect"),
+    ("celery.worker.consumer.consumer", "Consumer.loop_args", "children that die at a reconnect"),
     ("billiard.pool", "Pool.mark_as_worker_lost", "children that die while they read a task"),
     ("billiard.pool", "ApplyResult._ack", "children that die while they read a task"),
     ("celery.worker.request", "Request._on_ack", "a running request takes over its redelivery"),

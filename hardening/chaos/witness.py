@@ -17,7 +17,7 @@ from celery import signals
 
 from hardening.core.identity import KEY_HEADER
 
-__all__ = ["APP_ENV", "OWN", "PORT_ENV", "WITNESS_ENV", "write"]
+__all__ = ["APP_ENV", "OWN", "PORT_ENV", "WITNESS_ENV", "key_of", "refuse_another_broker", "write"]
 
 WITNESS_ENV = "CHAOS_WITNESS"
 PORT_ENV = "CHAOS_BROKER_PORT"
@@ -85,7 +85,7 @@ def _worker(task: Any) -> str:
     return str(task.request.hostname or "")
 
 
-def _refuse_another_broker(sender: Any = None, **_: Any) -> None:
+def refuse_another_broker(sender: Any = None, **_: Any) -> None:
     """SystemExit passes through a signal, and nothing is connected yet."""
     expected = os.environ.get(PORT_ENV)
     if expected is None:
@@ -110,4 +110,4 @@ if os.environ.get(WITNESS_ENV):
     signals.task_success.connect(_succeeded, weak=False, dispatch_uid="chaos.succeeded")
     signals.before_task_publish.connect(_publishes, weak=False, dispatch_uid="chaos.publishes")
     signals.after_task_publish.connect(_has_published, weak=False, dispatch_uid="chaos.published")
-    signals.worker_init.connect(_refuse_another_broker, weak=False, dispatch_uid="chaos.broker")
+    signals.worker_init.connect(refuse_another_broker, weak=False, dispatch_uid="chaos.broker")

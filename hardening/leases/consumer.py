@@ -13,6 +13,7 @@ from hardening.twins.channel_loss import connection_lost, marks_kept_while_conne
 from hardening.twins.keeping import running_kept
 from hardening.twins.watch import twins_for
 
+from .children import watch_again
 from .holdings import Holdings
 from .keeper import Keeper
 from .terms import Lease
@@ -106,6 +107,11 @@ class HardenedConsumer(IntakeConsumer):
     def _lent_credits(self: Any) -> int:
         """The credits for messages that are held back, or wait for their time."""
         return int(twins_for(self.app).held.credits(self.qos) + self.waiting())
+
+    def loop_args(self: Any) -> Any:
+        """What Celery's loop gets. It asks just before the loop registers the children of the pool."""
+        watch_again(self.pool)
+        return super().loop_args()  # type: ignore[misc]
 
     def on_close(self: Any) -> None:
         """After a lost connection: nothing is dropped, for everything can still be acknowledged."""

@@ -1,4 +1,4 @@
-"""The step of reception about messages that may have a twin. The last one: who passes it starts."""
+"""The step of reception about messages that may have a twin. Nobody alive runs what it lets pass."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def test_what_kills_its_child_has_three_starts_and_a_letter_and_its_neighbours_n
             stage.state_of(poison[how], "FAILURE")
             assert starts(stage, poison[how]) == 3
             assert len(stage.effects(f"task_died {poison[how].id} ")) == 3
-            assert stage.effects(f"task_quarantined {poison[how].id} ")
+            # Told last of all.
+            wait_until(partial(stage.effects, f"task_quarantined {poison[how].id} "), 20, stage.logs)
         assert starts(stage, twice) == 3
         assert all(starts(stage, sent) == 1 for sent in neighbours)
         if once is not None:

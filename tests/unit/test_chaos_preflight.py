@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from celery import Celery
 
 from hardening.chaos.overlay import caches, databases, hardening_settings
 from hardening.chaos.preflight import refusals
+from hardening.chaos.witness import PORT_ENV, refuse_another_broker
 
 SAFE = {
     "settings": "hardening.chaos.settings",
@@ -81,3 +85,20 @@ def test_stores_that_the_project_names_are_not_used() -> None:
 
 def test_plain_means_that_hardening_changes_nothing() -> None:
     assert hardening_settings({}, as_configured=False, report=True)["MODE"] == "report"
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://broker.example:20000/0", "redis://127.0.0.1:6379/0", "amqp://guest@10.0.0.1:20000//"]
+)
+def test_a_worker_of_another_broker_ends_before_it_connects(url, monkeypatch) -> None:
+    monkeypatch.setenv(PORT_ENV, "20000")
+
+    with pytest.raises(SystemExit):
+        refuse_another_broker(SimpleNamespace(app=Celery("other", broker=url, set_as_current=False)))
+
+
+def test_a_worker_of_the_kits_broker_starts(monkeypatch) -> None:
+    monkeypatch.setenv(PORT_ENV, "20000")
+    app = Celery("ours", broker="redis://127.0.0.1:20000/0", set_as_current=False)
+
+    refuse_another_broker(SimpleNamespace(app=app))
