@@ -16,8 +16,13 @@ from hardening.core.identity import (
     FIRST_HEADER,
     KEY_HEADER,
     LETTER_HEADER,
+    MOVED_HEADER,
+    OFFERS_HEADER,
     PARKED_HEADER,
+    RECOVERED_HEADER,
     REPLAY_HEADER,
+    SUSPECT_HEADER,
+    TWIN_HEADER,
 )
 from hardening.core.letter import DeadLetter as LetterRecord
 
@@ -34,10 +39,12 @@ __all__ = [
     "repaired",
 ]
 
-# Of the life that ended: when it began, how often and at what it failed, where it was dead-lettered.
+# Of the life that ended: when it began, how often and at what it failed, who died of it and where it was
+# tried then, where it was dead-lettered.
 _LEFT_BEHIND = frozenset(
     {
         *(ATTEMPTS_HEADER, DELAYED_HEADER, DUE_HEADER, FIRST_HEADER, DEPENDENCY_HEADER, PARKED_HEADER),
+        *(MOVED_HEADER, OFFERS_HEADER, RECOVERED_HEADER, SUSPECT_HEADER, TWIN_HEADER),
         *("compression", "redelivered", "x-delivery-count", "x-acquired-count"),
     }
 )

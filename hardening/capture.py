@@ -376,11 +376,16 @@ def delivery_of(message: Any) -> Delivery:
         message.content_encoding,
         message.headers,
         properties,
-        str(info.get("exchange") or ""),
-        str(info.get("routing_key") or ""),
+        _place(info.get("exchange")),
+        _place(info.get("routing_key")),
         bool(info.get("redelivered")),
         os.getpid(),
     )
+
+
+def _place(value: Any) -> str:
+    """On Redis it is in the message, where anything may stand."""
+    return value if isinstance(value, str) else ""
 
 
 def argument_names(task: Any) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from celery.exceptions import (
 
 from .capture import Keeper
 from .classification.verdict import Verdict
+from .core.errors import Transient
 from .core.letter import Attempt
 from .core.reasons import Reason
 from .history import attempt_from, attempt_number, class_path, encode_history
@@ -53,6 +54,10 @@ logger = logging.getLogger("hardening")
 
 _MOST_OF_A_TEXT = 200
 _MOST_OF_A_RULE = 120  # Characters: it travels in a header, and its code comes from another side.
+
+
+class PutBack(Transient):
+    """The task rejected its message with `requeue`. Plain Celery gives it back at once, for ever."""
 
 
 class BodyInterrupted(Exception):
@@ -185,6 +190,8 @@ class Execution:
             return None if self.retry_sent else self._unsent_retry(exc)
         if self.probes and isinstance(exc, (Ignore, Reject)):
             self.traffic.said_nothing(self)
+        if isinstance(exc, Reject) and getattr(exc, "requeue", False):
+            return self.put_back(exc)
         if isinstance(exc, MemoryError) and not self.rehearsed:
             return self.without_memory(exc)
         if isinstance(exc, (Ignore, MemoryError)) or self._ends_more_than_the_task(exc):
@@ -212,6 +219,15 @@ class Execution:
         """Whether another process received the message."""
         return bool(self.delivery.pid != os.getpid())
 
+    def put_back(self, exc: BaseException) -> Exception:
+        """The task wants its message again: as a retry, later and each time later, and not for ever.
+
+        Returns what to raise in its place. Raises LetterNotKept.
+        """
+        again = PutBack(f"put back by the task: {getattr(exc, 'reason', None) or exc!r}")
+        again.__cause__ = exc
+        return self.fail(again) or again
+
     def _unsent_retry(self, exc: Retry) -> Exception:
         """Raised by hand: Celery would acknowledge a message in whose place nothing was sent."""
         behind = getattr(exc, "exc", None)
@@ -228,8 +244,6 @@ class Execution:
         Raises LetterNotKept when the letter can be kept nowhere.
         """
         self.ended_by = exc
-        if isinstance(exc, Reject) and getattr(exc, "requeue", False):
-            return None
         if self.retry_sent:
             logger.warning(
                 "task %s[%s] sent a retry and failed all the same: %s; no letter, the retry lives on",

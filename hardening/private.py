@@ -7,7 +7,14 @@ from importlib.metadata import version
 
 from .core.findings import Finding, Level
 
-__all__ = ["KNOWN_VERSIONS", "PRIVATE_SYMBOLS", "celery_version", "version_findings"]
+__all__ = [
+    "CHORD_CLAIM_SCRIPT",
+    "CHORD_KEYS",
+    "KNOWN_VERSIONS",
+    "PRIVATE_SYMBOLS",
+    "celery_version",
+    "version_findings",
+]
 
 KNOWN_VERSIONS: dict[str, tuple[tuple[int, int], ...]] = {
     "celery": ((5, 6), (5, 7)),
@@ -28,6 +35,8 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("celery.app.trace", "TraceInfo", "answering the worker in place of a broken trace"),
     ("celery.worker.request", "Request._context", "errbacks told once"),
     ("celery.worker.request", "Request._announce_revoked", "expired tasks that are kept before they end"),
+    ("celery._state", "push_current_task", "the body of a chord as a child of its last member"),
+    ("celery._state", "pop_current_task", "the body of a chord as a child of its last member"),
     ("celery.backends.base", "Backend._call_task_errbacks", "errbacks of messages that never become a task"),
     ("celery.worker.request", "Request._payload", "the letter of a task that kills its process"),
     ("celery.worker.request", "Request._already_cancelled", "telling a death from an end that was asked for"),
@@ -38,6 +47,8 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("celery.concurrency.asynpool", "AsynPool.on_partial_read", "children that die while they read a task"),
     ("celery.concurrency.asynpool", "AsynPool._track_child_process", "children that die at a reconnect"),
     ("celery.worker.consumer.consumer", "Consumer.loop_args", "children that die at a reconnect"),
+    ("celery.concurrency.asynpool", "ResultHandler._recv_message", "results half read at a reconnect"),
+    ("celery.concurrency.asynpool", "AsynPool._create_write_handlers", "jobs half written at a reconnect"),
     ("billiard.pool", "Pool.mark_as_worker_lost", "children that die while they read a task"),
     ("billiard.pool", "ApplyResult._ack", "children that die while they read a task"),
     ("celery.worker.request", "Request._on_ack", "a running request takes over its redelivery"),
@@ -102,6 +113,14 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
     ("kombu.messaging", "Consumer._receive_callback", "refusing messages that were on their way"),
     ("kombu.transport.redis", "QoS.restore_by_tag", "giving a message back to the head of its queue"),
 )
+
+CHORD_CLAIM_SCRIPT = "CHORD_PART_RETURN_LUA"
+"""In celery.backends.redis where a chord's body is claimed before it is published: from Celery 5.7 on."""
+
+CHORD_KEYS = (".j", ".t", ".s", ".d", ".c")
+"""How the keys of a chord on Redis end: results, what its size grew by, size, ids of the members that are
+counted, claim of who publishes the body. Also `RedisBackend._chord_zset`: whether the results are a sorted
+set. All in the contract test of chords, and not in the list above: their module needs redis-py."""
 
 
 def celery_version() -> tuple[int, int]:

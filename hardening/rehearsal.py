@@ -20,7 +20,7 @@ from uuid import uuid4
 import celery._state
 from celery.app.task import Context
 from celery.backends.base import DisabledBackend
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Retry
 from kombu import serialization
 
 from .capture import Delivery, Keeper
@@ -331,8 +331,6 @@ def _end_of(raised: BaseException | None) -> Ended:
         return "done"
     if isinstance(raised, Ignore):
         return "ignored"
-    if isinstance(raised, Reject):
-        return "requeued"
     raise raised
 
 

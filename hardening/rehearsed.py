@@ -13,10 +13,9 @@ from .retries.durations import text_of
 
 __all__ = ["Ended", "Rehearsal", "RehearsedAttempt"]
 
-Ended = Literal["done", "dead_letter", "ignored", "requeued", "unfinished"]
+Ended = Literal["done", "dead_letter", "ignored", "unfinished"]
 """done: the body returned. dead_letter: a letter was kept. ignored: the task raised Ignore, nothing
-follows. requeued: it raised Reject with requeue, and the broker delivers the message again, without a
-limit. unfinished: still retried when the rehearsal was stopped."""
+follows. unfinished: still retried when the rehearsal was stopped."""
 
 _TEXT_CHARS = 100
 _FIRST_SHOWN, _LAST_SHOWN = 10, 2
@@ -86,7 +85,6 @@ class Rehearsal:
         ends = {
             "done": "done",
             "ignored": "ignored by the task: no retry, no letter",
-            "requeued": "given back to the broker, which delivers it again and again",
             "unfinished": "still retried when the rehearsal stopped",
         }
         return ends.get(self.ended, self.ended)

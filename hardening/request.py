@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
+from threading import get_ident
 from typing import Any
 
 from celery import signals
@@ -11,6 +14,7 @@ from celery.worker import state
 from celery.worker.state import task_ready
 
 from .capture import DELIVERY, LetterNotKept, delivery_of, keeper_for
+from .chords import chords_for
 from .core.identity import FIRST_HEADER, first_header
 from .core.reasons import Reason
 from .delayed.entry import is_due
@@ -56,6 +60,17 @@ class HardenedRequest(CountedRequest):
     ended_otherwise = False
     """Whether anything but a success was reported of it."""
 
+    in_doubt = False
+    """Whether its process was lost: what it was telling the result backend may be half told."""
+
+    chord_settled = False
+    """Whether its chord goes on without it, as far as can be known; see `chords`."""
+
+    _teller = 0
+    """The thread that tells how it ended, while it does."""
+
+    _end_after: Callable[[], Any] | None = None
+
     def __init__(self, message: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(message, *args, **kwargs)
         mine: Any = self
@@ -88,6 +103,7 @@ class HardenedRequest(CountedRequest):
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """The task failed. Acknowledged only when its letter is kept, by the child or here."""
         self.ended_otherwise = True
+        self.in_doubt = self.in_doubt or not return_ok
         exc = error_of(exc_info)
         death = self._death(exc)
         if death is not None:
@@ -133,6 +149,8 @@ class HardenedRequest(CountedRequest):
 
     def acknowledge(self: Any) -> None:
         """Acknowledge, but not a task whose greenlet was killed: it has not ended, and comes back."""
+        if self._is_being_told(self.acknowledge):
+            return
         if self.id in CUT_OFF:
             CUT_OFF.discard(self.id)
             if self.was_cut:
@@ -143,14 +161,32 @@ class HardenedRequest(CountedRequest):
             twins_for(self._app).end(self)
             poison_for(self._app).end(self)
             return
-        if self._ends():
+        if not self._chord_waits(self.acknowledge) and self._ends():
             super().acknowledge()
 
     def reject(self: Any, requeue: bool = False) -> None:
         """Reject: the message goes back or away, and this worker runs it no longer."""
         self.ended_otherwise = self.ended_otherwise or not self.acknowledged
+        if self._is_being_told(partial(self.reject, requeue)):
+            return
+        if not requeue and self._chord_waits(self.reject):
+            return
         if self._ends():
             super().reject(requeue)
+
+    def _chord_waits(self: Any, end: Callable[[], Any]) -> bool:
+        """Whether it has to be held for the sake of its chord, and `end` is called later."""
+        if self.acknowledged or self.chord_settled or not (self.in_doubt or self.twin is not None):
+            return False
+        return chords_for(self._app).hold(self, end)
+
+    def _is_being_told(self: Any, end: Callable[[], Any]) -> bool:
+        """Whether Celery is about to tell how it ended: it does so after the acknowledgement, and who dies in
+        between has told nobody. `end` is called when it has."""
+        if self._teller != get_ident():
+            return False
+        self._end_after = self._end_after or end
+        return True
 
     def let_go(self: Any) -> None:
         """Its message is about to go back unfinished: this worker is at work on it no longer."""
@@ -184,7 +220,7 @@ class HardenedRequest(CountedRequest):
         """A time limit passed. A hard one ended the task: kept, reported and acknowledged once."""
         if soft:
             return super().on_timeout(soft, timeout)
-        self.ended_otherwise = True
+        self.ended_otherwise = self.in_doubt = True
         exc = TimeLimitExceeded(timeout)
         try:
             self._keep(exc, Reason.TIME_LIMIT)
@@ -228,7 +264,11 @@ class HardenedRequest(CountedRequest):
         holding_for(self._app).hold(self, unsettled.letter)
 
     def settle_held(self: Any, error_class: str, message: str) -> None:
-        """The held letter has been kept at last: report the failure and acknowledge."""
+        """The held letter has been kept at last: report the failure and acknowledge. With its channel gone
+        the broker has it back: it comes again, and whoever gets it tells the rest, once."""
+        if is_severed(self.message):
+            self._ends()
+            return
         if self.poisoned is not None:
             self._settle_poisoned()
             return
@@ -236,8 +276,9 @@ class HardenedRequest(CountedRequest):
         self._report(super().on_failure, info, True, False)
 
     def _report(self: Any, report: Any, *args: Any, acknowledge: bool = True) -> None:
-        """Let Celery report a failure whose letter is kept. Acknowledged even if nobody can be told:
-        without it the work would run again although its letter waits for an operator."""
+        """Let Celery report a failure whose letter is kept, and acknowledge then. Acknowledged even if nobody
+        can be told: without it the work would run again although its letter waits for an operator."""
+        self._teller, self._end_after = get_ident(), None
         try:
             report(*args)
         # Result backend, hook or errback: whatever fails here, the letter is kept.
@@ -245,6 +286,10 @@ class HardenedRequest(CountedRequest):
             logger.exception(
                 "task %s[%s] has its dead letter, but its failure could not be reported", self.name, self.id
             )
+        finally:
+            self._teller, end, self._end_after = 0, self._end_after, None
+        if end is not None:
+            end()
         if acknowledge and self.task.acks_late:
             self.acknowledge()
 

@@ -53,8 +53,10 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
         token = running.set(execution)
         try:
             outcome = tracer(uuid, args, kwargs, request)
-        except Reject:
-            raise
+        except Reject as exc:
+            if not _wants_back(exc):
+                raise
+            outcome = _answer(states.REJECTED, exc)
         except Exception as exc:
             if not isinstance(exc, MemoryError) or execution.is_over:
                 return _after_broken_trace(execution, request, exc)
@@ -65,6 +67,8 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             running.reset(token)
+        if outcome.info is not None and _wants_back(outcome.info.retval):
+            return _after_requeue(execution, args, kwargs, request, outcome.info.retval)
         return _outcome(execution, request, outcome)
 
     return trace
@@ -88,8 +92,11 @@ def _outcome(execution: Execution, request: Any, outcome: Any) -> Any:
 
 
 def _is_final(info: Any) -> bool:
-    rejected = info.state == states.REJECTED and not getattr(info.retval, "requeue", False)
-    return bool(rejected or info.state == states.FAILURE)
+    return info.state in (states.REJECTED, states.FAILURE)
+
+
+def _wants_back(exc: Any) -> bool:
+    return isinstance(exc, Reject) and bool(getattr(exc, "requeue", False))
 
 
 def _after_no_start(execution: Execution, request: Any, outcome: Any) -> Any:
@@ -102,6 +109,32 @@ def _after_no_start(execution: Execution, request: Any, outcome: Any) -> Any:
         execution.keep(exc, Reason.INTERNAL_ERROR, close=True)
     except LetterNotKept as not_kept:
         return _answer(states.IGNORED, not_kept)
+    _mark_failure(execution, exc)
+    return _answer(states.FAILURE, exc)
+
+
+def _after_requeue(execution: Execution, args: Any, kwargs: Any, request: Any, exc: Any) -> Any:
+    """Asked for outside the body, by a hook or by Celery itself: its message comes later, not for ever."""
+    from celery.app.task import Context
+
+    execution.request = Context(request or {}, args=args, kwargs=kwargs, called_directly=False)
+    stack = execution.task.request_stack  # The tracer took it off; a retry reads it there.
+    stack.push(execution.request)
+    try:
+        instead = execution.put_back(exc)
+    except LetterNotKept as not_kept:
+        return _answer(states.IGNORED, not_kept)
+    finally:
+        stack.pop()
+    if isinstance(instead, Retry):
+        return _answer(states.RETRY, instead)
+    if isinstance(instead, Ignore):
+        return _answer(states.IGNORED, instead)
+    _mark_failure(execution, instead)
+    return _answer(states.FAILURE, instead)
+
+
+def _mark_failure(execution: Execution, exc: BaseException) -> None:
     try:
         execution.task.backend.mark_as_failure(execution.task_id, exc, request=execution.request)
     # The letter is kept: whoever cannot be told is not worth a second run.
@@ -109,7 +142,6 @@ def _after_no_start(execution: Execution, request: Any, outcome: Any) -> Any:
         logger.exception(
             "the failure of task %s[%s] could not be stored", execution.task.name, execution.task_id
         )
-    return _answer(states.FAILURE, exc)
 
 
 def _after_late_failure(execution: Execution, request: Any, outcome: Any) -> Any:

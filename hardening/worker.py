@@ -8,6 +8,7 @@ from typing import Any
 
 from celery import bootsteps
 
+from .chords import chords_for
 from .core.duties import Duty, duties
 from .delayed.release import RELEASE_EVERY_SECONDS, release_on
 from .holding import holding_for
@@ -44,6 +45,7 @@ class Upkeep(bootsteps.StartStopStep):
         self._entries = [
             repeat(HELD_EVERY_SECONDS, _guarded("holding", holding.retry_due)),
             repeat(HELD_EVERY_SECONDS, _guarded("returning", returning.return_due)),
+            repeat(HELD_EVERY_SECONDS, _guarded("chords", chords_for(app).settle)),
             repeat(RELEASE_EVERY_SECONDS, _guarded("delayed tasks", release_on(consumer.timer, app))),
             repeat(HELD_EVERY_SECONDS, _guarded("copies held back", twins.held.ask_again)),
             repeat(HELD_EVERY_SECONDS, _guarded("deaths of tasks", poison.upkeep)),

@@ -15,9 +15,14 @@ __all__ = [
     "FIRST_HEADER",
     "KEY_HEADER",
     "LETTER_HEADER",
+    "MOVED_HEADER",
+    "OFFERS_HEADER",
     "PARKED_HEADER",
     "PUBLISHED_HEADER",
+    "RECOVERED_HEADER",
     "REPLAY_HEADER",
+    "SUSPECT_HEADER",
+    "TWIN_HEADER",
     "Identity",
     "first_header",
     "first_moment",
@@ -48,6 +53,22 @@ DEPENDENCY_HEADER = "hardening_dependency"
 
 PARKED_HEADER = "hardening_parked"
 """How often the message was put back because its dependency was down."""
+
+TWIN_HEADER = "hardening_twin"
+"""On the retries of a message that may have a twin: they may meet the twin, or its retries."""
+
+SUSPECT_HEADER = "hardening_suspect"
+"""On the retries of a suspect: their starts are counted with its own."""
+
+MOVED_HEADER = "hardening_moved"
+"""The queue that a message was moved to for its last try. It is moved once."""
+
+RECOVERED_HEADER = "hardening_recovered"
+"""On a message that was taken from a silent worker: whose it was, when, and how often. One that a worker gave
+back has been redelivered as well, and says nothing of the kind."""
+
+OFFERS_HEADER = "hardening_offers"
+"""How often a message of an unknown task was offered again, and its id: others may inherit the header."""
 
 _MOST_REPLAYS = 2**31 - 1
 

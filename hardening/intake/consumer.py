@@ -30,12 +30,13 @@ from hardening.delayed.due import due_of, moment_of
 from hardening.holding import holding_for
 from hardening.twins.here import is_severed
 
+from .compression import ExpandsTooFar, bound_decompression
 from .errors import NotATask
 from .letters import raw_letter
 from .reading import read
 from .results import end_result
 from .rules import IntakeRules
-from .shape import Flaw, Times, flaw_of
+from .shape import Flaw, Times, flaw_of, flaw_of_body, flaw_of_properties
 from .unregistered import Offering
 
 __all__ = ["IntakeConsumer", "Unmade", "raw_of", "times_of"]
@@ -84,6 +85,7 @@ class IntakeConsumer:
         handle = super().create_task_handler(*args, **options)  # type: ignore[misc]
         rules = load_settings()[0].intake_rules
         times = times_of(self.app)
+        bound_decompression(rules.most_bytes)
         self._offering = Offering(self, rules)
 
         def on_task_received(message: Any) -> Any:
@@ -95,10 +97,13 @@ class IntakeConsumer:
         return on_task_received
 
     def on_decode_error(self: Any, message: Any, exc: Exception) -> None:
-        """The body cannot be decoded, or decompressed."""
+        """The body cannot be decoded, or decompressed to what a worker may hold."""
         if isinstance(message, Mapping) or not hasattr(message, "ack_log_error"):
             # Not even a message: only a transport that is not ours hands it on like this.
             super().on_decode_error(message, exc)  # type: ignore[misc]
+            return
+        if isinstance(exc, ExpandsTooFar):
+            self._end(message, Reason.OVERSIZED, NotATask(str(exc)))
             return
         reason = Reason.CONTENT_REFUSED if isinstance(exc, ContentDisallowed) else Reason.UNDECODABLE
         self._end(message, reason, exc)
@@ -165,7 +170,11 @@ def _look(message: Any, times: Times, rules: IntakeRules) -> tuple[Reason, BaseE
     # A decoder may raise anything about what somebody sent; no connection is used here.
     except Exception as exc:
         return Reason.CONTENT_REFUSED if isinstance(exc, ContentDisallowed) else Reason.UNDECODABLE, exc
-    flaw: Flaw | None = flaw_of(message.headers, payload, times)
+    flaw: Flaw | None = (
+        flaw_of(message.headers, payload, times)
+        or flaw_of_properties(message.properties)
+        or flaw_of_body(message, payload)
+    )
     return None if flaw is None else (flaw.reason, NotATask(flaw.text))
 
 

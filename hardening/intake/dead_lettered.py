@@ -43,6 +43,7 @@ from hardening.queues import DEAD_LETTER_EXCHANGE, DEAD_LETTERED_QUEUE
 from hardening.twins.watch import Verdict, twins_for
 
 from .letters import raw_letter
+from .reading import accepted_by
 from .rejected import has_letter
 from .results import end_result
 from .x_death import Death, death_of
@@ -174,7 +175,7 @@ class Intake:
             self._keep(message, death)
         self._acknowledge(message)
         if death is not None and death.reason is Reason.DELIVERY_LIMIT:
-            poison_for(self._app).forget(message)
+            poison_for(self._app).give_up(message)
 
     def _acknowledge(self, message: Any) -> None:
         self._waiting.pop(id(message), None)
@@ -233,6 +234,7 @@ def _consuming(connection: Any, intake: Intake) -> Any | None:
             [_queue()],
             auto_declare=False,
             no_ack=False,
+            accept=sorted(accepted_by(intake._app)),  # Of protocol 1 the body tells the id.
             on_message=intake.take,
             on_decode_error=lambda message, _: intake.take(message),
         )

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from celery import Celery
@@ -19,7 +20,7 @@ from hardening.core.redaction import project_redactor
 from hardening.history import MAX_MESSAGE_CHARS, attempt_from, attempt_number, class_path, decode_history
 
 from .errors import NotATask
-from .reading import Reading, accepted_by, bytes_of, read
+from .reading import NAMELESS, Reading, accepted_by, bytes_of, read
 from .shape import is_too_deep
 
 __all__ = ["ODD_HEADERS", "ODD_PROPERTIES", "raw_letter"]
@@ -40,8 +41,9 @@ def raw_letter(
     attempts and its workflow; a message without an id is named by its bytes, so that the same message
     delivered twice is one letter. `error` is what keeps it from being a task; its text is redacted.
     """
-    reading = read(raw, accepted_by(app))
+    reading = _unread(raw)
     try:
+        reading = read(raw, accepted_by(app))
         return _letter(app, raw, reading, reason=reason, error=error, worker=worker)
     # Whatever is odd about a message, it must not end without a letter.
     except Exception:
@@ -61,9 +63,15 @@ def raw_letter(
         attempts=(Attempt(number=1, error_class=error_class, message="", failed_at=now),),
         payload=_payload(raw),
         failed_at=now,
-        queue=str(raw.routing_key),
+        queue=raw.routing_key,
         worker=worker,
     )
+
+
+def _unread(raw: Delivery) -> Reading:
+    """What is known of a message that cannot be read: its bytes."""
+    named = sha256(bytes_of(raw.body)).hexdigest()[:40]
+    return Reading(task_id=f"message-{named}", task_name=NAMELESS, has_id=False, request={})
 
 
 def _letter(

@@ -14,6 +14,8 @@ from kombu.serialization import loads, prepare_accept_content
 
 from hardening.capture import Delivery
 
+from .shape import is_too_deep
+
 __all__ = ["NAMELESS", "Reading", "accepted_by", "bytes_of", "headers_of", "read"]
 
 NAMELESS = "(no task)"
@@ -114,9 +116,29 @@ def _id_of(raw: Delivery) -> str:
     headers: object = raw.headers
     if isinstance(headers, Mapping):
         headers = {name: each for name, each in _named(headers).items() if not _is_of_delivery(name)}
-    parts = (bytes_of(raw.body), repr(raw.content_type), repr(headers), given, repr(published))
+    parts = (bytes_of(raw.body), _shown(raw.content_type), _shown(headers), given, _shown(published))
     digest = sha256(repr(parts).encode("utf-8", "backslashreplace")).hexdigest()
     return f"message-{digest[:40]}"
+
+
+def _shown(value: object) -> str:
+    """A value as text, however deep it is: `repr` gives up at a depth that differs from caller to caller."""
+    if not is_too_deep(value):
+        return repr(value)
+    parts: list[str] = []
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, Mapping):
+            parts.append(f"mapping of {len(each)}")
+            left += each.values()
+            left += each
+        elif isinstance(each, (list, tuple, set, frozenset)):
+            parts.append(f"{type(each).__name__} of {len(each)}")
+            left += each
+        else:
+            parts.append(repr(each))
+    return "\0".join(parts)
 
 
 def _is_of_delivery(name: str) -> bool:

@@ -16,13 +16,22 @@ from typing import Any
 
 from hardening.core.reasons import Reason
 
-__all__ = ["MOST_DEPTH", "Flaw", "Times", "embedded_of", "flaw_of", "is_too_deep"]
+__all__ = [
+    "MOST_DEPTH",
+    "Flaw",
+    "Times",
+    "embedded_of",
+    "flaw_of",
+    "flaw_of_body",
+    "flaw_of_properties",
+    "is_too_deep",
+]
 
 MOST_DEPTH = 50
 """Of the values of headers, which are copied, pickled and dumped; far more than any producer nests."""
 
 _MOST_DEPTH_OF_BODY = 200
-"""With protocol 1 the arguments themselves are pickled, on their way to the child."""
+"""Arguments are pickled on their way to the child, beside the body: at some 450 levels that fails."""
 
 _MOST_QUOTED = 100
 _NO_LIMITS = [None, None]
@@ -76,6 +85,24 @@ def flaw_of(headers: Any, payload: Any, times: Times) -> Flaw | None:
     )
 
 
+def flaw_of_properties(properties: Any) -> Flaw | None:
+    """The same of its properties: they go to the child with it, and on Redis anything may stand there."""
+    for name, value in properties.items() if isinstance(properties, Mapping) else ():
+        # On RabbitMQ the headers stand among them.
+        if isinstance(value, (Mapping, list, tuple)) and name != "application_headers" and is_too_deep(value):
+            return _malformed("its properties are nested too deep")
+    return None
+
+
+def flaw_of_body(message: Any, payload: Any) -> Flaw | None:
+    """The same of how deep its body is: of most no more is asked than whether it could be."""
+    if message.content_type == "application/json":  # In UTF-8, whatever encoding it tells.
+        body = _bytes_of(message.body)
+        if body.count(b"[") + body.count(b"{") <= _MOST_DEPTH_OF_BODY:
+            return None
+    return _malformed("its body is nested too deep") if is_too_deep(payload, _MOST_DEPTH_OF_BODY) else None
+
+
 def embedded_of(embed: Any) -> dict[str, Any]:
     """Of an embedded canvas what has its right shape."""
     if not isinstance(embed, Mapping):
@@ -88,6 +115,13 @@ def embedded_of(embed: Any) -> dict[str, Any]:
     if isinstance(embed.get("chord"), Mapping):
         found["chord"] = embed["chord"]
     return found
+
+
+def _bytes_of(body: Any) -> bytes:
+    """A body as bytes, also where it has been taken for text."""
+    if isinstance(body, bytes):
+        return body
+    return body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body or b"")
 
 
 def is_too_deep(value: Any, most: int = MOST_DEPTH) -> bool:

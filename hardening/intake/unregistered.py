@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from hardening.conf import load_settings
+from hardening.core.identity import OFFERS_HEADER
 from hardening.delayed.entry import Fate, delayed_id
 from hardening.delayed.origin import origin_of
 from hardening.delayed.step import TRANSPORTS, body_of, entry_for
@@ -27,9 +28,6 @@ from .rules import IntakeRules
 __all__ = ["OFFERS_HEADER", "Offering", "offers_of"]
 
 logger = logging.getLogger("hardening")
-
-OFFERS_HEADER = "hardening_offers"
-"""How often the message was offered again, and its id: others may inherit the header."""
 
 
 class Offering:

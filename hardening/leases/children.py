@@ -1,19 +1,20 @@
 """A child of prefork that died as the connection broke is watched again, instead of ending the worker.
 
-A child's sentinel is a pipe that the kernel closes when the child ends, a moment before the child can be reaped.
-Celery's pool forgets the sentinel (`_sentinel_poll` becomes None) as soon as it sees it closed, and then reaps.
-Whoever looks in that moment, on a busy machine, finds the child not yet over: it stays in the pool, unwatched,
-until the pool's next look within 5 s. So does one that runs on with its descriptors closed, as a daemon does. A
-reconnect within that time registers all children anew, and meets None: ValueError('file descriptor is None'),
-which is no connection error, and ends the worker (exit 1).
+A child's sentinel is a pipe that the kernel closes when the child ends, a moment before the child can be
+reaped. Celery's pool forgets the sentinel (`_sentinel_poll` becomes None) as soon as it sees it closed, and
+then reaps. Whoever looks in that moment, on a busy machine, finds the child not yet over: it stays in the
+pool, unwatched, until the pool's next look within 5 s. So does one that runs on with its descriptors closed,
+as a daemon does. A reconnect within that time registers all children anew, and meets None: ValueError('file
+descriptor is None'), which is no connection error, and ends the worker (exit 1).
 
-Here each child that is unwatched gets a sentinel again, just before Celery registers the children. One that is
-dead is seen in the first turn of the loop, where its end always is seen: its job is told that its process is
-lost, is counted, and its message comes back. No job and no process is touched here. Between this and Celery's
-registration nothing else runs in this thread: a child that dies meanwhile has a sentinel, and is seen by it.
+Here each child that is unwatched gets a sentinel again, just before Celery registers the children. One that
+is dead is seen in the first turn of the loop, where its end always is seen: its job is told that its process
+is lost, is counted, and its message comes back. No job and no process is touched here. Between this and
+Celery's registration nothing else runs in this thread: a child that dies meanwhile has a sentinel, and is
+seen by it.
 
-Which way it fails: a pool that does not look as expected is left alone. An error of the system (no descriptor
-left) is not caught: Celery ends the worker for it, as at any other place.
+Which way it fails: a pool that does not look as expected is left alone. An error of the system (no
+descriptor left) is not caught: Celery ends the worker for it, as at any other place.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def watch_again(pool: Any) -> None:
 
 
 def _sentinel(child: Any) -> int:
-    """A descriptor that is the pool's to close: the child's own sentinel, or one that says that it is over."""
+    """A descriptor that is the pool's to close: the child's own sentinel, or one that says it is over."""
     own = getattr(child._popen, "sentinel", None)
     if own is not None:
         return os.dup(own)

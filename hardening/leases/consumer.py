@@ -14,6 +14,7 @@ from hardening.twins.keeping import running_kept
 from hardening.twins.watch import twins_for
 
 from .children import watch_again
+from .halfway import go_on_writing, keep_readings
 from .holdings import Holdings
 from .keeper import Keeper
 from .terms import Lease
@@ -111,7 +112,13 @@ class HardenedConsumer(IntakeConsumer):
     def loop_args(self: Any) -> Any:
         """What Celery's loop gets. It asks just before the loop registers the children of the pool."""
         watch_again(self.pool)
+        keep_readings(self.pool)
         return super().loop_args()  # type: ignore[misc]
+
+    def register_with_event_loop(self: Any, hub: Any) -> None:
+        """The loop of a new connection begins, and the pool has been registered with it."""
+        go_on_writing(self.pool, hub)
+        super().register_with_event_loop(hub)  # type: ignore[misc]
 
     def on_close(self: Any) -> None:
         """After a lost connection: nothing is dropped, for everything can still be acknowledged."""

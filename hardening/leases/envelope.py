@@ -6,11 +6,9 @@ import json
 import time
 from typing import Any
 
-__all__ = ["RECOVERED_HEADER", "as_recovered", "as_redelivered", "named"]
+from hardening.core.identity import RECOVERED_HEADER
 
-RECOVERED_HEADER = "hardening_recovered"
-"""On a message that was taken from a silent worker: whose it was, when, and how often. One that a worker gave
-back has been redelivered as well, and says nothing of the kind."""
+__all__ = ["RECOVERED_HEADER", "as_recovered", "as_redelivered", "named"]
 
 
 def as_redelivered(message: bytes) -> bytes:

@@ -1,24 +1,42 @@
 """A case: what the store knows of one work that may kill its process, as a value. Pure.
 
-The document: {"starts": [...], "deaths": [...], "suspected": {...} or None}. Whatever else stands in its
-place reads as less than it says, and never as an error.
+The document: {"starts": [...], "deaths": [...], "suspected": {...} or None, "given_up": [...]}. Whatever else
+stands in its place reads as less than it says, and never as an error.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-__all__ = ["MOST_DEATHS", "NOTHING", "Case", "Death", "How", "Start", "Suspicion"]
+from hardening.twins.records import SUCCESS_KEPT_SECONDS
+
+__all__ = [
+    "GIVEN_UP_SECONDS",
+    "MOST_DEATHS",
+    "NOTHING",
+    "Case",
+    "Death",
+    "GivenUp",
+    "How",
+    "Start",
+    "Suspicion",
+]
 
 T = TypeVar("T")
 
-MOST_DEATHS = 60
+MOST_DEATHS = 50
 """The latest that are kept: a document has at most 64 KB."""
 
-_MOST_STARTS = 60
-_LONGEST = 200
+GIVEN_UP_SECONDS = SUCCESS_KEPT_SECONDS
+"""How long copies of what was given up are refused: as those of what has succeeded."""
+
+_MOST_STARTS = 50
+_MOST_GIVEN_UP = 20
+_LONGEST_TEXT = 200
+_LONGEST_NAME = 120
 _OF_SIGTERM = (15, 128 + 15, -15)
 """billiard's children leave with the first of them."""
 
@@ -87,6 +105,15 @@ class Suspicion:
     holder: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """One publish that has its letter: its copies end without a start. `id` is the digest of its work with
+    the publish, as twins have it: the same task id sent anew is another."""
+
+    id: str
+    at: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One work. Changes are values of their own."""
@@ -94,6 +121,7 @@ class Case:
     starts: tuple[Start, ...] = ()
     deaths: tuple[Death, ...] = field(default=())
     suspected: Suspicion | None = None
+    given_up: tuple[GivenUp, ...] = ()
 
     @classmethod
     def read(cls, document: Mapping[str, Any] | None) -> Case:
@@ -103,6 +131,7 @@ class Case:
             tuple(_all(Start, found.get("starts"))),
             tuple(_all(Death, found.get("deaths"))),
             next(iter(_all(Suspicion, [found.get("suspected")])), None),
+            tuple(_all(GivenUp, found.get("given_up"))),
         )
 
     def document(self) -> dict[str, Any] | None:
@@ -110,9 +139,10 @@ class Case:
         if self == NOTHING:
             return None
         return {
-            "starts": [asdict(start) for start in self.starts[-_MOST_STARTS:]],
+            "starts": [asdict(_cut(start)) for start in self.starts[-_MOST_STARTS:]],
             "deaths": [asdict(_cut(death)) for death in self.deaths[-MOST_DEATHS:]],
             "suspected": asdict(self.suspected) if self.suspected is not None else None,
+            "given_up": [asdict(each) for each in self.given_up[-_MOST_GIVEN_UP:]],
         }
 
     def begun(self, start: Start) -> Case:
@@ -149,11 +179,22 @@ class Case:
 
     def suspect(self, holder: str, now: float) -> Case:
         """A worker that had the message is gone. Of a work of which more is known, nothing changes."""
-        return replace(self, suspected=Suspicion(at=now, holder=holder)) if self == NOTHING else self
+        return self if self.is_known else replace(self, suspected=Suspicion(at=now, holder=holder))
 
     def succeeded(self, start_id: str) -> Case:
         """The work is done: only what others run of it is left."""
-        return Case(starts=self.ended(start_id).starts)
+        return Case(starts=self.ended(start_id).starts, given_up=self.given_up)
+
+    def closed(self, name: str, now: float) -> Case:
+        """It has its letter: what others run is left, and the name of what was given up, if it has one."""
+        kept = [each for each in self.given_up if each.id != name and now - each.at < GIVEN_UP_SECONDS]
+        if name:
+            kept.append(GivenUp(id=name, at=now))
+        return Case(starts=self.starts, given_up=tuple(kept))
+
+    def refuses(self, name: str, now: float) -> bool:
+        """Whether this was given up, and its copies are not to start."""
+        return any(each.id == name and now - each.at < GIVEN_UP_SECONDS for each in self.given_up)
 
     def within(self, seconds: float, now: float) -> Case:
         """Without what is older."""
@@ -162,6 +203,11 @@ class Case:
         return replace(
             self, deaths=tuple(death for death in self.deaths if death.at > since), suspected=suspected
         )
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a start or a death is known, or one suspected."""
+        return bool(self.starts or self.deaths or self.suspected is not None)
 
     @property
     def count(self) -> int:
@@ -192,8 +238,17 @@ def _fits(value: object, kind: str) -> bool:
     return isinstance(value, wanted.get(kind.partition(" ")[0], ()))
 
 
-def _cut(death: Death) -> Death:
-    """Texts come from an error, or from a host's name: bounded."""
-    return replace(
-        death, text=death.text[:_LONGEST], worker=death.worker[:_LONGEST], host=death.host[:_LONGEST]
-    )
+def _cut(end: Any) -> Any:
+    """Texts come from an error, or from a host's name: bounded, as they are stored."""
+    worker, host = _shortened(end.worker, _LONGEST_NAME), _shortened(end.host, _LONGEST_NAME)
+    if isinstance(end, Death):
+        return replace(end, text=_shortened(end.text, _LONGEST_TEXT), worker=worker, host=host)
+    return replace(end, worker=worker, host=host)
+
+
+def _shortened(text: str, most: int) -> str:
+    """To so many bytes of JSON, where a letter may take twelve."""
+    text = text[:most]
+    while len(json.dumps(text)) - 2 > most:
+        text = text[: len(text) * 3 // 4]
+    return text

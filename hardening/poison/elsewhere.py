@@ -32,14 +32,15 @@ _LEFT_BEHIND_FAMILIES = ("x-death", "x-first-death", "x-last-death")
 
 def move(app: Celery, message: Any, queue: str) -> bool:
     """Put a message into another queue; the caller acknowledges it then. False: it stays where it is."""
-    task_id = str(message.headers.get("id"))
+    work = Work.of(message)
+    task_id = work.task_id
     delivery = delivery_of(message)
     headers = {
         name: value
         for name, value in delivery.headers.items()
         if name not in _LEFT_BEHIND and not name.startswith(_LEFT_BEHIND_FAMILIES)
     }
-    headers |= {MOVED_HEADER: queue, SUSPECT_HEADER: True, TWIN_HEADER: Work.of(message).publish or True}
+    headers |= {MOVED_HEADER: queue, SUSPECT_HEADER: True, TWIN_HEADER: work.publish or True}
     properties = {name: value for name in _CARRIED if (value := delivery.properties.get(name)) is not None}
     try:
         with confirming_connection(app) as connection, connection.channel() as channel:

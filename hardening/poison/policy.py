@@ -28,6 +28,9 @@ class Next(Enum):
     QUARANTINE = "quarantine"
     """It does not run again: a letter."""
 
+    REFUSE = "refuse"
+    """A copy of what has its letter already: it ends without a start."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -38,21 +41,24 @@ class Decision:
     until: float = 0.0
 
 
-def decide(case: Case, terms: Poison, now: float, *, moved: bool = True) -> Decision:
+def decide(case: Case, terms: Poison, now: float, *, moved: bool = True, name: str = "") -> Decision:
     """What may follow on what is known. `case.starts` are starts that run now, each of which may kill.
 
-    `moved`: it is, or was, on its last queue, or is not to go there.
+    `moved`: it is, or was, on its last queue, or is not to go there. `name`: see `work.publish_digest_of`.
     """
+    if name and case.refuses(name, now):
+        return Decision(Next.REFUSE, case.count)
     case = case.within(terms.window, now)
     count = case.count
     if count >= terms.limit:
         return Decision(Next.QUARANTINE, count)
-    if terms.last_try_queue and not moved and count and count + 1 >= terms.limit:
-        return Decision(Next.ELSEWHERE, count)
     if case.deaths and (until := case.deaths[-1].at + back_off(case, terms)) > now:
         return Decision(Next.WAIT, count, until)
     if case.starts and count + len(case.starts) >= terms.limit:
         return Decision(Next.WAIT, count, now + RUNS_ELSEWHERE_SECONDS)
+    # Only when it may start: where it cannot be moved it starts here, and is not tried again at once.
+    if terms.last_try_queue and not moved and count and count + 1 >= terms.limit:
+        return Decision(Next.ELSEWHERE, count)
     return Decision(Next.RUN, count)
 
 

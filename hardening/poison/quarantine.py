@@ -1,8 +1,9 @@
 """Quarantine: the end of a work that kills its processes. Letter, result, acknowledgement, case, event.
 
 In this order, each step after the former is durable. Dying after the letter: the message comes back, its case
-says the same, and the letter is the same one. Dying after the acknowledgement: the case stays until its time
-is over, and refuses whatever comes under the same name and replay number; a replay has the next number.
+says the same, and the letter is the same one. The acknowledgement may be lost on its way: the closed case
+refuses the copies of this publish (see `watch`). Dying before the case is closed: it stays until its time is
+over, and gives up whatever comes under the same name and replay number; a replay has the next number.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _letter(keeper: Any, request: Any, case: Case) -> DeadLetter:
 
 def told(watch: PoisonWatch, request: Any, case: Case) -> None:
     """The letter is kept and the message acknowledged: its case is closed, and who watches is told."""
-    watch.forget(request.message)
+    watch.give_up(request.message)
     tell(
         task_quarantined,
         app=watch.app,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
@@ -21,6 +22,8 @@ from .unaccepted import leaves
 from .watch import Suspect, poison_for
 
 __all__ = ["EXIT_IS_LOSS", "CountedRequest", "info_of"]
+
+logger = logging.getLogger("hardening")
 
 EXIT_IS_LOSS = celery_version() >= (5, 7)
 """Whether Celery takes a body's SystemExit for a lost process."""
@@ -63,10 +66,26 @@ class CountedRequest(DrainableRequest):
         case, decision = refused
         if decision.next is Next.QUARANTINE:
             self.end_as_poison(case)
+        elif decision.next is Next.REFUSE:
+            self._end_refused()
         elif self.claim_for_return():
             task_ready(self)
             self.reject(requeue=True)
         return False
+
+    def _end_refused(self: Any) -> None:
+        """A copy of it was given up meanwhile, and its letter stands for this one too."""
+        if not self.claim_to_end():
+            return
+        logger.warning(
+            "task %s[%s] is not run again: it was given up, and this copy of it is acknowledged",
+            self.name,
+            self.id,
+            extra={"task_id": self.id, "task_name": self.name},
+        )
+        self.ended_otherwise = True
+        task_ready(self)
+        self.acknowledge()
 
     def _death(self: Any, exc: BaseException) -> Death | None:
         """The death that it ended with, if it was of its own doing and its message goes on living."""

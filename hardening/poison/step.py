@@ -14,7 +14,7 @@ from .elsewhere import move
 from .policy import Next
 from .unaccepted import watch_unaccepted
 from .watch import PoisonWatch, poison_for
-from .work import is_suspect
+from .work import is_suspect, task_id_of
 
 __all__ = ["prepare"]
 
@@ -46,6 +46,16 @@ class PoisonStep:
         if decision.next is Next.QUARANTINE:
             arrival.request().end_as_poison(seen.case)
             return True
+        if decision.next is Next.REFUSE:
+            logger.warning(
+                "task %s[%s] is not run again: it was given up, and this copy of it is acknowledged",
+                arrival.task.name,
+                task_id_of(message),
+                extra={"task_id": task_id_of(message), "task_name": arrival.task.name},
+            )
+            watch.twins.leave(message)
+            arrival.acknowledge()
+            return True
         queue = watch.terms_of(arrival.task).last_try_queue
         if decision.next is Next.ELSEWHERE and queue and move(watch.app, message, queue):
             watch.twins.leave(message)
@@ -56,10 +66,10 @@ class PoisonStep:
             logger.info(
                 "task %s[%s] waits %.1f s: %d of its starts ended with their process",
                 arrival.task.name,
-                message.headers.get("id"),
+                task_id_of(message),
                 wait,
                 decision.count,
-                extra={"task_id": str(message.headers.get("id")), "task_name": arrival.task.name},
+                extra={"task_id": task_id_of(message), "task_name": arrival.task.name},
             )
             watch.twins.held.hold(arrival, seconds=wait)
             return True
@@ -70,6 +80,7 @@ def prepare(consumer: Any) -> PoisonStep:
     """The step of a worker."""
     watch = poison_for(consumer.app)
     watch.worker = consumer.hostname
-    watch.at_hand_over = pool_name(consumer.pool) == "prefork"
+    # With solo the main loop itself runs it: a refusal any later would be an error there.
+    watch.at_hand_over = pool_name(consumer.pool) in ("prefork", "solo")
     watch_unaccepted(consumer.pool)
     return PoisonStep(watch)

@@ -17,17 +17,19 @@ of them, works that carry a key, and tasks that are allowed one start only. All 
 - A start ends in any other way: it is taken off before the broker is told. What the store does not take is
   written later; until then this worker lives, and its starts are no deaths.
 - The work succeeds: its case is deleted before the acknowledgement. Dying between: it is done, says its twin.
+- The work is given up: its case keeps the name of the publish that has its letter, as long as successes are
+  kept, and its copies end without a start. The same task id sent anew is another publish and starts; so does
+  a replay. Where nothing tells publishes apart no name is kept: copies then start as often as before.
 
 A start is written before the body begins: on prefork when it is handed over to the pool, which has a free
-process at that moment; elsewhere in the thread or greenlet that is about to run it. A worker that dies in the
-milliseconds between is charged for it.
+process at that moment, as on solo; elsewhere in the thread or greenlet that is about to run it. A worker
+that dies in the milliseconds between is charged for it.
 
 Which way it fails: admit (see `ledger`).
 """
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from collections.abc import Callable
@@ -39,22 +41,26 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from celery import Celery
 
 from hardening.conf import load_settings
-from hardening.core.events import orphan_recovered, task_died, tell
-from hardening.core.identity import identity_of
-from hardening.twins.here import dies_with_channel
+from hardening.twins.here import dies_with_channel, is_severed
 from hardening.twins.watch import Twins, twins_for
 
-from .case import Case, Death, Start
-from .death import death_from, described, kind_of
+from .case import GIVEN_UP_SECONDS, Case, Death, Start
+from .death import death_from
 from .ledger import Ledger, Seen
 from .memory import MemoryWatch
 from .policy import Decision, Next, decide
+from .telling import tell_death, tell_orphan
 from .terms import Poison, task_terms
-from .work import MOVED_HEADER, RECOVERED_HEADER, SUSPECT_HEADER, digest_of, is_suspect
+from .work import (
+    MOVED_HEADER,
+    RECOVERED_HEADER,
+    SUSPECT_HEADER,
+    digest_of,
+    is_suspect,
+    publish_digest_of,
+)
 
 __all__ = ["PoisonWatch", "Suspect", "poison_for"]
-
-logger = logging.getLogger("hardening")
 
 
 @dataclass(slots=True)
@@ -62,6 +68,9 @@ class Suspect:
     """A request whose starts are counted."""
 
     digest: str
+    name: str = ""
+    """Of its publish, if it has one; see `work.publish_digest_of`."""
+
     start_id: str = ""
     """Of the start that is written and has not ended."""
 
@@ -80,12 +89,12 @@ class PoisonWatch:
     ) -> None:
         self.app = app
         self.terms = terms or load_settings()[0].poison_terms
-        self.ledger = ledger or Ledger(app, ttl_seconds=self.terms.window)
+        self.ledger = ledger or Ledger(app, ttl_seconds=max(self.terms.window, GIVEN_UP_SECONDS))
         self.twins = twins or twins_for(app)
         self.twins.lives_for_others = self._has_starts
         self.memory = MemoryWatch()
         self.at_hand_over = False
-        """Whether a start is written when it is handed to the pool: where a process of its own runs it."""
+        """Whether a start is written when it is handed to the pool: where it begins at once."""
 
         self.worker = ""
         self._clock = clock
@@ -106,8 +115,11 @@ class PoisonWatch:
         message = arrival.message
         digest = digest_of(message)
         seen = self.ledger.look(digest)
+        refused = self._decide(seen, arrival.task, message)
+        if refused.next is Next.REFUSE:
+            return seen, refused
         dead = [start for start in seen.case.starts if self._is_gone(start)]
-        holder = None if dead or seen.case.document() else self._evidence(message, digest)
+        holder = None if dead or seen.case.is_known else self._evidence(message, digest)
         if dead or holder is not None:
 
             def learn(case: Case, now: float) -> Case:
@@ -119,15 +131,7 @@ class PoisonWatch:
             if dead and len(seen.case.deaths) > before:
                 self._tell_death(arrival.task, message, seen.case, seen.case.deaths[-1])
             if holder is not None and dies_with_channel(message):  # On Redis who sweeps tells it.
-                headers = message.headers
-                tell(
-                    orphan_recovered,
-                    app=self.app,
-                    task_id=str(headers.get("id")),
-                    task_name=arrival.task.name,
-                    holder=holder,
-                    found_by=self.worker,
-                )
+                tell_orphan(self.app, arrival.task, message, holder=holder, found_by=self.worker)
         return seen, self._decide(seen, arrival.task, message)
 
     def _decide(self, seen: Seen, task: Any, message: Any) -> Decision:
@@ -135,7 +139,8 @@ class PoisonWatch:
         queue = terms.last_try_queue
         info = message.delivery_info or {}
         moved = queue is None or MOVED_HEADER in message.headers or info.get("routing_key") == queue
-        return decide(seen.case, terms, seen.now, moved=moved)
+        name = publish_digest_of(message) if seen.case.given_up else ""
+        return decide(seen.case, terms, seen.now, moved=moved, name=name)
 
     def _is_gone(self, start: Start) -> bool:
         if start.holder == self.twins.holder:
@@ -166,7 +171,7 @@ class PoisonWatch:
             request.request_dict[SUSPECT_HEADER] = True
         elif self.terms_of(task).limit > 1:
             return None
-        return Suspect(digest_of(request.message))
+        return Suspect(digest_of(request.message), publish_digest_of(request.message))
 
     def begin(self, request: Any) -> tuple[Case, Decision] | None:
         """Write that a start begins. None: it may. Else it may not: others of its work died meanwhile."""
@@ -183,7 +188,7 @@ class PoisonWatch:
         )
 
         def record(case: Case, now: float) -> Case:
-            if decide(case, terms, now).next is not Next.RUN:
+            if decide(case, terms, now, name=suspect.name).next is not Next.RUN:
                 return case
             return case.begun(replace(start, at=now))
 
@@ -195,7 +200,7 @@ class PoisonWatch:
             return None
         self._running.pop(start.id, None)
         suspect.start_id = ""
-        return seen.case, decide(seen.case, terms, seen.now)
+        return seen.case, decide(seen.case, terms, seen.now, name=suspect.name)
 
     def end(self, request: Any, *, success: bool = False) -> None:
         """A start ended and its process lives, or it never began. Called before the broker is told."""
@@ -240,34 +245,14 @@ class PoisonWatch:
         self._tell_death(request.task, request.message, seen.case, death)
         return seen.case, decide(seen.case, self.terms_of(request.task), seen.now)
 
-    def forget(self, message: Any) -> None:
-        """The work was given up: what comes under its name from now on is another."""
-        self.ledger.change(digest_of(message), lambda case, _: Case(case.starts))
+    def give_up(self, message: Any) -> None:
+        """The work has its letter: copies of this publish end, and what else has its name is another."""
+        name = publish_digest_of(message)
+        if name or not is_severed(message):  # Else it comes back, and its case has to say the same.
+            self.ledger.change(digest_of(message), lambda case, now: case.closed(name, now))
 
     def _tell_death(self, task: Any, message: Any, case: Case, death: Death) -> None:
-        terms = self.terms_of(task)
-        task_id = str(message.headers.get("id"))
-        count = case.count
-        logger.error(
-            "task %s[%s] ended with its process (%s), %d of %g times: %s",
-            task.name,
-            task_id,
-            kind_of(death),
-            count,
-            terms.limit,
-            described(death),
-            extra={"task_id": task_id, "task_name": task.name, "deaths": count},
-        )
-        tell(
-            task_died,
-            app=self.app,
-            task_id=task_id,
-            task_name=task.name,
-            delivery_key=identity_of(message.headers, task_id).delivery_key,
-            how=kind_of(death),
-            deaths=count,
-            limit=terms.limit,
-        )
+        tell_death(self.app, task, message, case, death, limit=self.terms_of(task).limit)
 
     # Upkeep
 

@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from hardening.core.identity import KEY_HEADER, Identity, identity_of
-from hardening.leases.envelope import RECOVERED_HEADER
-from hardening.twins.work import may_have_twin
+from hardening.core.identity import (
+    KEY_HEADER,
+    MOVED_HEADER,
+    RECOVERED_HEADER,
+    REPLAY_HEADER,
+    SUSPECT_HEADER,
+    Identity,
+    identity_of,
+)
+from hardening.twins.work import Work, may_have_twin, task_id_of
 
 __all__ = [
     "MOVED_HEADER",
@@ -17,19 +24,25 @@ __all__ = [
     "digest_of",
     "digest_of_identity",
     "is_suspect",
+    "publish_digest_of",
+    "task_id_of",
 ]
-
-SUSPECT_HEADER = "hardening_suspect"
-"""On the retries of a suspect: their starts are counted with its own."""
-
-MOVED_HEADER = "hardening_moved"
-"""The queue that a message was moved to for its last try. It is moved once."""
 
 
 def digest_of(message: Any) -> str:
     """The name of a message's work in the store. Whatever its headers hold, it has one."""
     headers = message.headers if isinstance(message.headers, Mapping) else {}
-    return digest_of_identity(identity_of(headers, str(headers.get("id"))))
+    return digest_of_identity(identity_of(headers, task_id_of(message)))
+
+
+def publish_digest_of(message: Any) -> str:
+    """The name of one publish of a work with its body, over its copies and retries; a replay has its own.
+
+    Empty where nothing tells one publish from the next, as with foreign producers on RabbitMQ: the same id
+    and body may be a new work then, and to lose that is worse than the starts of a copy.
+    """
+    work = Work.of(message)
+    return work.digest if work.publish or REPLAY_HEADER in (message.headers or {}) else ""
 
 
 def digest_of_identity(identity: Identity) -> str:

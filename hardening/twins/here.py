@@ -11,7 +11,7 @@ from typing import Any
 from celery.worker import state
 
 from .records import SUCCESS_KEPT_SECONDS
-from .work import Work
+from .work import Work, task_id_of
 
 __all__ = [
     "Successes",
@@ -50,7 +50,7 @@ def is_leased(message: Any) -> bool:
 
 def request_of(message: Any) -> Any | None:
     """The unfinished request of this very message."""
-    tag, task_id = message.delivery_tag, message.headers.get("id")
+    tag, task_id = message.delivery_tag, task_id_of(message)
     for request in unfinished():
         own = request.message
         if own is message or (request.id == task_id and own.delivery_tag == tag):

@@ -349,9 +349,8 @@ class Twins:
 
     def on_late_ack(self, message: Any) -> None:
         """The acknowledgement of a message came after others had been given it."""
-        task_id = message.headers.get("id")
         work = Work.of(message)
-        if here.has_succeeded_lately(task_id) and work not in self.successes:
+        if here.has_succeeded_lately(work.task_id) and work not in self.successes:
             self._succeed(work, str(message.headers.get("task")))
 
     def renew(self) -> None:

@@ -1,4 +1,4 @@
-"""Prefork's own pool, whose child ends as the connection breaks: the children are registered, and the end is told."""
+"""Prefork's own pool as the connection breaks: a child's end is told, what is half sent is finished."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ from kombu.asynchronous import Hub, set_event_loop
 
 from hardening.leases.children import watch_again
 from hardening.leases.consumer import hardened_consumer
+from hardening.leases.halfway import go_on_writing, keep_readings
 from hardening.leases.terms import Lease
 from tests.helpers.wait import wait_until
 
 asynpool: Any = AsynPool
 
+LARGE = 3_000_000
+"""Bytes: much more than a pipe holds."""
+
 
 def unseen() -> None:
-    """In a child: close its end of the sentinel, as the kernel does before the process can be reaped; stay."""
+    """In a child: close its end of the sentinel, as the kernel does before it can be reaped; stay."""
     frame: Any = sys._getframe()
     while frame.f_code.co_name != "_launch":
         frame = frame.f_back
@@ -49,6 +53,7 @@ def hub() -> Iterator[Any]:
 def pool(hub: Any) -> Iterator[Any]:
     processes = asynpool(2, threads=False)
     found = SimpleNamespace(_pool=processes)
+    keep_readings(found)
     processes.register_with_event_loop(hub)
     yield found
     for child in processes._pool:
@@ -57,7 +62,7 @@ def pool(hub: Any) -> Iterator[Any]:
     gc.collect()
 
 
-def turn_until(hub: Any, holds: Any) -> Any:
+def turn_until(hub: Any, holds: Any, timeout: float = 20) -> Any:
     """Let the loop of the pool turn. Its timers are slower than what the tests wait for."""
     hub.call_repeatedly(0.05, lambda: None)
 
@@ -65,7 +70,7 @@ def turn_until(hub: Any, holds: Any) -> Any:
         hub.run_once()
         return holds()
 
-    return wait_until(turned, 20)
+    return wait_until(turned, timeout)
 
 
 def run_unseen(hub: Any, pool: Any) -> tuple[Any, list[Any]]:
@@ -159,6 +164,86 @@ def test_an_error_of_the_system_is_not_hidden() -> None:
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         watch_again(SimpleNamespace(_pool=SimpleNamespace(_pool=[broken], _track_child_process=None)))
+
+
+def reconnect(hub: Any, pool: Any, *, finish: bool = True) -> None:
+    """As Celery does where messages are leased."""
+    hub.reset()
+    hub._loop = None
+    keep_readings(pool)
+    if not finish:
+        del pool._pool._result_handler._recv_message
+    pool._pool.register_with_event_loop(hub)
+    if finish:
+        go_on_writing(pool, hub)
+
+
+def in_pieces(hub: Any, pool: Any, *, result: bool) -> tuple[Any, list[int]]:
+    """A job or a result of which a part is through its pipe, with the children stopped; the ends told."""
+    ends: list[int] = []
+    function, args = (bytes, (LARGE,)) if result else (len, (b"x" * LARGE,))
+    turn_until(hub, lambda: len(pool._pool._all_inqueues) == 2)
+    children = list(pool._pool._pool)
+    if not result:
+        for child in children:
+            os.kill(child.pid, signal.SIGSTOP)
+    pool._pool.apply_async(
+        function, args, callback=lambda value: ends.append(len(value) if result else value)
+    )
+    if result:
+        handlers = hub.readers.values()
+        turn_until(hub, lambda: any(inspect.isgenerator(call) for call, _ in handlers))
+        for child in children:
+            os.kill(child.pid, signal.SIGSTOP)
+    else:
+        turn_until(hub, lambda: any(inspect.isgenerator(each[0]) for each in hub.writers.values() if each))
+    return children, ends
+
+
+def let_go_on(children: Any) -> None:
+    for child in children:
+        os.kill(child.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("result", [False, True], ids=["job", "result"])
+def test_what_is_half_sent_as_the_connection_breaks_is_finished(hub, pool, result) -> None:
+    children, ends = in_pieces(hub, pool, result=result)
+
+    for _ in range(2):
+        reconnect(hub, pool)
+    let_go_on(children)
+
+    turn_until(hub, lambda: ends)
+    assert ends == [LARGE]
+    for number in range(4):  # The pipes are in step.
+        pool._pool.apply_async(len, ("x" * number,), callback=lambda value: ends.append(value))
+    turn_until(hub, lambda: len(ends) == 5)
+    assert sorted(ends[1:]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("result", [False, True], ids=["job", "result"])
+def test_celery_leaves_it_half_sent(hub, pool, result) -> None:
+    children, ends = in_pieces(hub, pool, result=result)
+
+    reconnect(hub, pool, finish=False)
+    let_go_on(children)
+
+    with pytest.raises(AssertionError):
+        turn_until(hub, lambda: ends, 1)
+
+
+def test_a_job_half_written_to_a_child_that_died_meanwhile_goes_to_another(hub, pool) -> None:
+    children, ends = in_pieces(hub, pool, result=False)
+    (job,) = pool._pool._cache.values()
+    dead = job._write_to
+    hub.reset()
+    os.kill(dead.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+    reconnect(hub, pool)
+    let_go_on(each for each in children if each is not dead)
+
+    turn_until(hub, lambda: ends)
+    assert ends == [LARGE]
 
 
 def test_the_consumer_gives_the_sentinels_before_celery_registers_the_children() -> None:

@@ -90,6 +90,9 @@ def test_the_list_covers_exactly_what_this_file_tests() -> None:
         "Channel._q_for_pri",
         "synloop",
         "Consumer.call_soon",
+        # In test_chords.
+        "push_current_task",
+        "pop_current_task",
         # In test_intake_private.
         "Request._announce_revoked",
         "Backend._call_task_errbacks",
@@ -131,6 +134,8 @@ def test_the_list_covers_exactly_what_this_file_tests() -> None:
         # In test_children_at_reconnect.
         "AsynPool._track_child_process",
         "Consumer.loop_args",
+        "ResultHandler._recv_message",
+        "AsynPool._create_write_handlers",
         # In test_poison_private.
         "Request._payload",
         "Request._already_cancelled",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from celery.worker import state
 
+from hardening.shutdown.request import OPEN
+
 from .twin_messages import Clock, Switchable
 
 
@@ -23,5 +25,7 @@ def store(clock: Clock) -> Switchable:
 @pytest.fixture(autouse=True)
 def nothing_runs() -> Iterator[None]:
     state.reset_state()
+    OPEN.clear()
     yield
     state.reset_state()
+    OPEN.clear()

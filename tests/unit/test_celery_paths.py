@@ -205,3 +205,36 @@ def test_a_child_that_dies_after_its_success_was_stored_has_succeeded(app, failu
     assert request.answers.given == ["ack"]
     assert (failures, LETTERS) == ([], [])
     assert app.backend.get_result("h") == 7
+
+
+def test_the_state_of_a_retry_is_stored_once_and_before_its_next_attempt_can_end(app) -> None:
+    seen: list[str] = []
+
+    @app.task(name="again", bind=True, shared=False)
+    def asks(self):
+        again(self)
+
+    def sent(**_):
+        seen.append(app.backend.get_state("h"))
+
+    message = send(asks, task_id="h")
+    signals.before_task_publish.connect(sent, weak=False, dispatch_uid="paths")
+    try:
+        run(request_of(app, message))
+    finally:
+        signals.before_task_publish.disconnect(dispatch_uid="paths")
+
+    assert seen == ["RETRY"]
+    assert EVENTS == ["backend RETRY"]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_ignored_result_of_a_retry_is_stored_only_where_the_task_says_so(stored, app) -> None:
+    @app.task(name="again", bind=True, ignore_result=True, store_errors_even_if_ignored=stored, shared=False)
+    def asks(self):
+        again(self)
+
+    process(asks)
+
+    assert (["backend RETRY"] if stored else []) == EVENTS
+    assert waiting(app) == 1

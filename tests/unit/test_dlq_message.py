@@ -8,7 +8,17 @@ import pytest
 
 from dlq.errors import NoDestination
 from dlq.message import Destination, destination_of, headers_for_replay
-from hardening.core.identity import ATTEMPTS_HEADER, DEPENDENCY_HEADER, FIRST_HEADER, PARKED_HEADER
+from hardening.core.identity import (
+    ATTEMPTS_HEADER,
+    DEPENDENCY_HEADER,
+    FIRST_HEADER,
+    MOVED_HEADER,
+    OFFERS_HEADER,
+    PARKED_HEADER,
+    RECOVERED_HEADER,
+    SUSPECT_HEADER,
+    TWIN_HEADER,
+)
 from hardening.core.letter import Payload
 from tests.helpers.dlq_letters import letter
 
@@ -46,6 +56,11 @@ def test_a_replay_is_a_new_life_without_the_age_attempts_and_outages_of_the_old_
         ATTEMPTS_HEADER: "[]",
         DEPENDENCY_HEADER: "stripe",
         PARKED_HEADER: 7,
+        RECOVERED_HEADER: {"holder": "w1", "times": 1, "at": 1.0},
+        SUSPECT_HEADER: True,
+        MOVED_HEADER: "roomy",
+        TWIN_HEADER: "a publish",
+        OFFERS_HEADER: "3 an-id",
     }
 
     headers = headers_for_replay(

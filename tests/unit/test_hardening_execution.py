@@ -150,12 +150,64 @@ def test_the_reason_says_how_the_body_ended(exc, reason, app) -> None:
     assert [letter.reason for letter in LETTERS] == [reason]
 
 
-@pytest.mark.parametrize("exc", [Ignore(), Reject("x", requeue=True)])
-def test_what_is_no_end_of_the_message_leaves_no_letter(exc, app) -> None:
-    given = answer(failing(app, exc))
+def test_what_is_no_end_of_the_message_leaves_no_letter(app) -> None:
+    given = answer(failing(app, Ignore()))
 
-    assert isinstance(given, type(exc))
+    assert isinstance(given, Ignore)
     assert LETTERS == []
+
+
+@pytest.mark.parametrize("backend_down", [False, True])
+def test_a_reject_with_requeue_is_sent_again_later_and_counts(backend_down, app) -> None:
+    given = answer(failing(app, Reject("not now", requeue=True)), backend_down=backend_down)
+
+    again = fetch(app)
+    assert isinstance(given, Retry)
+    assert LETTERS == []
+    assert again.headers["retries"] == 1
+    assert again.headers["eta"] is not None
+    assert [a.message for a in decode_history(again.headers[ATTEMPTS_HEADER])] == [
+        "put back by the task: 'not now'"
+    ]
+
+
+def test_a_reject_with_requeue_at_the_last_attempt_is_a_letter(app) -> None:
+    task = failing(app, Reject("not now", requeue=True), retry_policy={"max_attempts": 3})
+
+    request = process(task, retries=2)
+
+    assert [letter.reason for letter in LETTERS] == ["retries_exhausted"]
+    assert EVENTS[-1] == "backend FAILURE"
+    assert request.answers.given == ["ack"]
+    assert waiting(app) == 0
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "before_start",
+        # Celery 5.6 makes a failure of it.
+        pytest.param("on_success", marks=pytest.mark.celery_since(5, 7)),
+        pytest.param("after_return", marks=pytest.mark.celery_since(5, 7)),
+    ],
+)
+@pytest.mark.parametrize(("retries", "reasons"), [(0, []), (2, ["retries_exhausted"])])
+def test_a_reject_with_requeue_of_a_hook_is_bounded_too(hook, retries, reasons, app) -> None:
+    def refuse(self, *args):
+        raise Reject("not now", requeue=True)
+
+    base = type("Refusing", (Task,), {"abstract": True, hook: refuse})
+
+    @app.task(name="hooked", base=base, retry_policy={"max_attempts": 3}, shared=False)
+    def hooked(value): ...
+
+    request = process(hooked, 7, retries=retries)
+
+    assert [letter.reason for letter in LETTERS] == reasons
+    assert request.answers.given == ["ack"]
+    assert waiting(app) == (0 if reasons else 1)
+    if not reasons:
+        assert fetch(app).payload[0] == [7]
 
 
 def test_a_letter_that_no_store_takes_is_answered_as_not_kept_and_nothing_is_reported(app) -> None:
@@ -220,11 +272,10 @@ def test_with_a_dead_backend_a_retry_is_a_retry(app) -> None:
     assert waiting(app) == 1
 
 
-@pytest.mark.parametrize("exc", [Ignore("x"), Reject("x", requeue=True)])
-def test_with_a_dead_backend_ignore_and_requeue_are_what_they_are(exc, app) -> None:
-    given = answer(failing(app, exc), backend_down=True)
+def test_with_a_dead_backend_an_ignore_is_what_it_is(app) -> None:
+    given = answer(failing(app, Ignore("x")), backend_down=True)
 
-    assert isinstance(given, type(exc))
+    assert isinstance(given, Ignore)
     assert LETTERS == []
 
 

@@ -54,7 +54,7 @@ def test_holding_and_every_offered_duty_are_put_on_the_timer(offered) -> None:
     consumer.timer.turn()
 
     periods = [seconds for seconds, *_ in consumer.timer.entries]
-    assert periods.count(HELD_EVERY_SECONDS) == 4
+    assert periods.count(HELD_EVERY_SECONDS) == 5
     assert periods[-1] == 7
     assert ran == [app]
 

@@ -20,7 +20,9 @@ from kombu.message import Message
 from hardening.delayed.entry import Fate
 from hardening.delayed.stores.memory import MemoryDelayedStore
 from hardening.holding import FIRST_WAIT_SECONDS, holding_for
-from hardening.intake.consumer import IntakeConsumer
+from hardening.intake.consumer import IntakeConsumer, _look, times_of
+from hardening.intake.rules import IntakeRules
+from hardening.intake.shape import MOST_DEPTH, flaw_of_properties
 from hardening.intake.unregistered import OFFERS_HEADER, offers_of
 from hardening.store import StoreUnavailable
 from tests.helpers.hardened_apps import (
@@ -165,6 +167,51 @@ def test_a_good_message_is_celerys_and_its_body_is_decoded_once(app) -> None:
     assert got == [made]
     assert made._decoded_cache == BODY
     assert EVENTS == []
+
+
+@pytest.mark.parametrize("name", ["odd", "delivery_info", "reply_to"])
+def test_properties_that_no_child_could_be_sent_end_as_a_letter(app, name) -> None:
+    deep: Any = "the end"
+    for _ in range(5_000):
+        deep = {"a": [deep]}
+    app.task(name="nobody.knows", shared=False)(lambda: None)
+    handle = OurConsumer(app).create_task_handler()
+
+    handle(message(properties={name: deep}))
+
+    assert [letter.reason for letter in LETTERS] == ["malformed"]
+    assert EVENTS[0] == "letter malformed"
+    assert "ack 7" in EVENTS
+
+
+@pytest.mark.parametrize("part", ["arguments", "keywords", "embedded"])
+def test_a_body_that_is_too_deep_to_be_sent_to_a_child_is_no_task(app, part) -> None:
+    def body(depth: int) -> bytes:
+        deep = "[" * depth + "]" * depth
+        parts = {"arguments": "[]", "keywords": "{}", "embedded": "{}"}
+        parts[part] = f"[{deep}]" if part == "arguments" else f'{{"a": {deep}}}'
+        return f"[{', '.join(parts.values())}]".encode()
+
+    def ends(depth: int) -> bool:
+        return _look(message(body=body(depth)), times_of(app), IntakeRules()) is not None
+
+    assert [ends(depth) for depth in (100, 190, 210, 460, 800)] == [False, False, True, True, True]
+
+
+def test_a_wide_body_is_not_deep(app) -> None:
+    made = message(body=[[[]] * 1_000, {"a": [{}] * 1_000}, {}])
+
+    assert _look(made, times_of(app), IntakeRules()) is None
+
+
+def test_headers_among_the_properties_are_no_deeper_there(app) -> None:
+    deep: Any = "the end"
+    for _ in range(MOST_DEPTH):
+        deep = [deep]
+
+    assert flaw_of_properties({"application_headers": {"x": deep}}) is None
+    assert flaw_of_properties({"x": deep}) is None
+    assert flaw_of_properties({"x": [[deep]]}) is not None
 
 
 def test_an_error_of_the_connection_gets_through(app) -> None:

@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 from kombu.message import Message
 
-from hardening.capture import Delivery
+from hardening.capture import Delivery, delivery_of
 from hardening.core.letter import dump_letter, load_letter
 from hardening.core.reasons import Reason
 from hardening.intake.consumer import times_of
@@ -192,6 +192,49 @@ def test_a_message_without_an_id_has_the_same_name_at_each_delivery_and_another_
 
     assert named({"a": 1}, "p1") == named({"a": 1, "redelivered": True, "x-delivery-count": 2}, "p1")
     assert named({"a": 1}, "p1") != named({"a": 1}, "p2")
+
+
+def deeper_than_the_stack() -> Any:
+    value: Any = ["the end"]
+    for _ in range(5_000):
+        value = {"a": [value]}
+    return value
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"headers": {"x": deeper_than_the_stack()}},
+        {"content_type": deeper_than_the_stack()},
+        {"properties": {"delivery_info": {"published": deeper_than_the_stack()}}},
+    ],
+    ids=["headers", "content type", "published"],
+)
+def test_a_message_that_is_nested_deeper_than_the_stack_has_a_letter_and_one_name(app, more) -> None:
+    first, again = (
+        raw_letter(app, delivery(b"{}", **more), reason=Reason.MALFORMED, error="no good", worker="w@h")
+        for _ in range(2)
+    )
+
+    assert first.task_id == again.task_id
+    assert first.task_id.startswith("message-")
+    assert load_letter(dump_letter(first)) == first
+
+
+def test_messages_that_differ_far_down_have_different_names() -> None:
+    def named(end: str) -> str:
+        value: Any = [end]
+        for _ in range(5_000):
+            value = [value]
+        return read(delivery(b"{}", {"x": value}), JSON).task_id
+
+    assert named("a") != named("b")
+
+
+def test_a_place_that_is_no_text_does_not_raise() -> None:
+    info = {"exchange": deeper_than_the_stack(), "routing_key": 7}
+
+    assert delivery_of(Message(body="", delivery_info=info)).exchange == ""
 
 
 def test_a_body_of_a_type_that_is_not_accepted_is_not_decoded() -> None:

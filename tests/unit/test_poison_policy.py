@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from hardening.poison.case import MOST_DEATHS, NOTHING, Case, Death, How, Start, Suspicion
+from hardening.poison.case import MOST_DEATHS, NOTHING, Case, Death, GivenUp, How, Start, Suspicion
 from hardening.poison.policy import Next, back_off, decide
 from hardening.poison.terms import Poison, poison_of, task_terms
 from hardening.store import encoded
@@ -44,12 +44,20 @@ def test_every_small_case_follows_the_rules(
     assert decision.count == count
     if count >= limit:
         assert decision.next is Next.QUARANTINE
-    elif count and count == limit - 1 and not moved:
-        assert decision.next is Next.ELSEWHERE
     elif running and count + running >= limit:  # Each of those that run may be the last death.
         assert decision.next is Next.WAIT
+    elif count and count == limit - 1 and not moved:
+        assert decision.next is Next.ELSEWHERE
     else:
         assert decision.next is Next.RUN
+
+
+def test_the_last_try_elsewhere_has_its_back_off_before() -> None:
+    terms = Poison(limit=2, base=10, cap=10, last_try_queue="roomy")
+    case = Case(deaths=deaths(1, at=NOW))
+
+    assert decide(case, terms, NOW, moved=False).next is Next.WAIT
+    assert decide(case, terms, NOW + 10, moved=False).next is Next.ELSEWHERE
 
 
 @pytest.mark.parametrize("limit", range(1, 8))
@@ -106,7 +114,7 @@ def test_deaths_and_suspicions_before_the_window_are_forgotten() -> None:
     assert decide(case, Poison(window=4000), NOW).next is Next.QUARANTINE
 
 
-texts = some.text(max_size=20)
+texts = some.text(max_size=10)  # Longer ones may be cut.
 a_death = some.builds(
     Death,
     id=some.text(min_size=1, max_size=5),
@@ -127,9 +135,12 @@ a_start = some.builds(Start, id=some.text(min_size=1, max_size=5), holder=texts,
     some.lists(a_start, max_size=5),
     some.lists(a_death, max_size=5),
     some.none() | some.builds(Suspicion, at=some.floats(0, 2e9), holder=texts),
+    some.lists(
+        some.builds(GivenUp, id=some.text(min_size=1, max_size=5), at=some.floats(0, 2e9)), max_size=5
+    ),
 )
-def test_a_case_is_read_as_it_was_written(begun, died, suspected) -> None:
-    case = Case(tuple(begun), tuple(died), suspected)
+def test_a_case_is_read_as_it_was_written(begun, died, suspected, given_up) -> None:
+    case = Case(tuple(begun), tuple(died), suspected, tuple(given_up))
 
     document = case.document()
 
@@ -145,7 +156,7 @@ anything = some.recursive(
 )
 
 
-@given(some.dictionaries(some.sampled_from(["starts", "deaths", "suspected", "more"]), anything))
+@given(some.dictionaries(some.sampled_from(["starts", "deaths", "suspected", "given_up", "more"]), anything))
 def test_whatever_stands_in_the_store_can_be_read(document) -> None:
     decide(Case.read(document), TERMS, NOW)
 
@@ -163,11 +174,28 @@ def test_a_death_that_is_told_twice_is_one(died) -> None:
     assert len(once.deaths) == len({death.id for death in died})
 
 
-def test_a_case_stays_small_enough_for_every_store() -> None:
-    case = NOTHING
+@pytest.mark.parametrize("letter", ["x", "\u4e2d", "\U0001f4a5", "\x00"])
+def test_a_case_stays_small_enough_for_every_store(letter: str) -> None:
+    case, long = NOTHING, letter * 500
+    at, ran, peak = 1_800_000_000.123456, 100_000.123456, 10**12
     for number in range(3 * MOST_DEATHS):
-        case = case.died(Death(id=f"{number:032}", at=NOW, text="x" * 500, worker="w" * 500, host="h" * 500))
-        case = case.begun(Start(id=f"s{number:031}", holder="h" * 32, worker="w" * 100, at=NOW))
+        case = case.died(
+            Death(
+                id=f"{number:032}",
+                at=at,
+                how=How.EXITED,
+                signal="SIGKILL",
+                exitcode=-255,
+                pid=4_194_304,
+                text=long,
+                worker=long,
+                host=long,
+                ran=ran,
+                peak=peak,
+            )
+        )
+        case = case.begun(Start(id=f"s{number:031}", holder="h" * 32, worker=long, host=long, at=at))
+    case = replace(case, given_up=tuple(GivenUp(id=f"{number:064}", at=at) for number in range(100)))
 
     encoded(case.document() or {})
     assert Case.read(case.document()).deaths[-1].id == case.deaths[-1].id

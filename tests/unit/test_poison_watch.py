@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import json
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.worker import state
+from kombu.message import Message
 
 from hardening.core.events import task_died, task_quarantined
-from hardening.core.identity import KEY_HEADER
+from hardening.core.identity import KEY_HEADER, PUBLISHED_HEADER, REPLAY_HEADER
 from hardening.holding import holding_for
-from hardening.poison.case import Suspicion
+from hardening.poison.case import GIVEN_UP_SECONDS, Suspicion
 from hardening.poison.policy import Next
+from hardening.poison.step import prepare
 from hardening.poison.terms import Poison
-from hardening.poison.work import SUSPECT_HEADER
+from hardening.poison.work import SUSPECT_HEADER, digest_of
 from hardening.shutdown import drain as drains
-from tests.helpers.hardened_apps import EVENTS, LETTERS, RecordingSink, cut_off, hardened_app, run, send
+from hardening.twins.work import Work
+from tests.helpers.hardened_apps import (
+    EVENTS,
+    LETTERS,
+    RecordingSink,
+    cut_off,
+    hardened_app,
+    request_of,
+    run,
+    send,
+)
 from tests.helpers.poisoned import KILLED, Killed, PoisonWorker, came_back, case_of, info_of, killed_at
 from tests.helpers.twin_fixtures import clock, nothing_runs, store
 from tests.helpers.twin_messages import Clock, Switchable
@@ -123,7 +137,7 @@ def test_the_third_death_of_a_child_ends_in_one_letter_with_each_death(worker, t
     assert "process 4242 of worker w1@host" in letter.last_attempt.message
     assert EVENTS == ["letter poison", "backend FAILURE"]
     assert "given up after 3 starts" in str(task.backend.get_result(request.id))
-    assert case_of(worker.store, message).document() is None
+    assert not case_of(worker.store, message).is_known
 
 
 def test_a_death_is_known_before_its_message_goes_back(worker, task, store, clock) -> None:
@@ -175,7 +189,7 @@ def test_a_worker_that_dies_while_it_ends_a_poison_task_leaves_the_end_to_others
     assert not other.takes(came_back(message, recovered_from="w1"))
     assert {(letter.reason, letter.delivery_key) for letter in LETTERS} == {("poison", request.id)}
     assert other.ended[0].answers.given == ["ack"]
-    assert case_of(store, message).document() is None
+    assert not case_of(store, message).is_known
 
 
 def test_a_letter_that_is_not_kept_is_held_and_then_tells_the_same(worker, app, task, store) -> None:
@@ -198,6 +212,152 @@ def test_a_letter_that_is_not_kept_is_held_and_then_tells_the_same(worker, app, 
     assert EVENTS == ["letter poison", "backend FAILURE"]
     assert told == [(1, 1)]
     task_quarantined.disconnect(receiver)
+
+
+def test_what_is_given_up_is_acknowledged_when_all_is_told(worker, task) -> None:
+    worker.watch.terms = Poison(limit=1)
+    request = worker.starts(send(task))
+    request._on_ack = lambda *_: EVENTS.append("ack")
+    die(request)
+
+    assert EVENTS == ["letter poison", "backend FAILURE", "ack"]
+
+
+def test_a_letter_that_was_held_when_its_channel_was_lost_is_told_by_who_gets_the_message(
+    worker, app, task, clock
+) -> None:
+    worker.watch.terms = Poison(limit=1)
+    RecordingSink.down = True
+    message = came_back(send(task), on_rabbitmq=True)
+    request = worker.starts(message)
+    cut_off(app)
+    die(request)
+    redelivered = copy_of(message)
+    redelivered.channel = SimpleNamespace(is_open=True)
+    message.channel.is_open = False
+    RecordingSink.down = False
+
+    [held] = holding_for(app)._held
+    held.due = 0
+    holding_for(app).retry_due()
+    assert (EVENTS, request.acknowledged) == (["letter poison"], True)
+
+    assert not another(worker, clock, terms=Poison(limit=1)).takes(redelivered)
+    assert EVENTS == ["letter poison", "letter poison", "backend FAILURE"]
+    assert {letter.delivery_key for letter in LETTERS} == {request.id}
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"), [("prefork", True), ("solo", True), ("gevent", False), ("thread", False)]
+)
+def test_where_a_task_begins_with_its_hand_over_its_start_is_written_before(
+    pool, expected, app, worker
+) -> None:
+    of_pool = type("TaskPool", (), {"__module__": f"celery.concurrency.{pool}"})
+
+    prepare(SimpleNamespace(app=app, hostname="w1", pool=of_pool()))
+
+    assert worker.watch.at_hand_over is expected
+
+
+# Copies of what was given up
+
+
+def copy_of(message: Any) -> Any:
+    """The same publish, delivered once more."""
+    found = copy(message)
+    found.headers, found.delivery_info = dict(message.headers), dict(message.delivery_info)
+    found._state = "RECEIVED"
+    return came_back(found)
+
+
+def given_up(worker: PoisonWorker, message: Any) -> Any:
+    """The request that ends the work of a message, at once."""
+    worker.terms = worker.watch.terms = Poison(limit=1)
+    request = worker.starts(message)
+    die(request)
+    assert [letter.reason for letter in LETTERS] == ["poison"]
+    return request
+
+
+def test_a_copy_of_what_was_given_up_ends_without_a_start_and_without_a_second_letter(
+    worker, task, clock, caplog
+) -> None:
+    message = send(task)
+    copies = [copy_of(message) for _ in range(2)]
+    given_up(worker, message)
+
+    other = another(worker, clock)
+    for each in copies:
+        assert not other.takes(each)
+    assert other.acknowledged == copies
+    assert len(LETTERS) == 1
+    assert "was given up, and this copy of it is acknowledged" in caplog.text
+    clock.now += GIVEN_UP_SECONDS
+    assert other.takes(copy_of(message))
+
+
+def test_a_copy_that_waits_for_a_child_when_its_work_is_given_up_ends_as_well(worker, task) -> None:
+    message = send(task)
+    waiting = request_of(worker.app, copy_of(message))
+    state.task_reserved(waiting)
+    given_up(worker, message)
+
+    assert waiting.revoked()
+    assert waiting.answers.given == ["ack"]
+    assert len(LETTERS) == 1
+
+
+def test_the_same_id_and_arguments_sent_anew_are_no_copy(worker, task) -> None:
+    given_up(worker, send(task, task_id="nightly"))
+
+    anew = came_back(send(task, task_id="nightly"))
+
+    assert worker.takes(anew)
+    assert not request_of(worker.app, anew).revoked()
+
+
+def test_a_replay_is_no_copy_and_its_own_copies_are(worker, task) -> None:
+    first = send(task, task_id="first")
+    given_up(worker, first)
+    replay = send(task, task_id="second", headers={KEY_HEADER: "first", REPLAY_HEADER: 1})
+    its_copy = copy_of(replay)
+
+    assert worker.takes(replay)
+    die(worker.starts(replay))
+    assert not worker.takes(its_copy)
+    assert len(LETTERS) == 2
+
+
+def test_where_nothing_tells_a_publish_from_the_next_the_copy_starts(worker, task) -> None:
+    """It may be a new work with the id and the arguments of the former, which must not be lost."""
+    message = send(task)
+    del message.headers[PUBLISHED_HEADER]
+    given_up(worker, message)
+
+    assert worker.takes(copy_of(message))
+
+
+def test_with_its_channel_gone_the_case_stays_where_no_copy_could_be_told(worker, task) -> None:
+    message = came_back(send(task), on_rabbitmq=True)
+    del message.headers[PUBLISHED_HEADER]
+    worker.terms = worker.watch.terms = Poison(limit=1)
+    request = worker.starts(message)
+    message.channel.is_open = False
+    die(request)
+
+    assert request.answers.given == []
+    assert not worker.takes(copy_of(message))
+    assert {letter.delivery_key for letter in LETTERS} == {request.id}
+
+
+def test_a_success_of_the_same_key_keeps_the_names_of_what_was_given_up(worker, task) -> None:
+    message = send(task, headers={KEY_HEADER: "a key"})
+    its_copy = copy_of(message)
+    given_up(worker, message)
+    run(worker.starts(send(task, headers={KEY_HEADER: "a key"})))
+
+    assert not worker.takes(its_copy)
 
 
 # Deaths of the worker, which nobody sees
@@ -344,6 +504,31 @@ def test_a_child_that_had_stored_its_success_is_charged_with_nothing(worker, tas
 # The same work under other names
 
 
+def of_protocol_1(task_id: str) -> Any:
+    """What a producer that is no Celery of today may send: everything is in the body."""
+    body = {"task": "work", "id": task_id, "args": [], "kwargs": {}}
+    return Message(
+        body=json.dumps(body),
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_info={"redelivered": True},
+        accept={"application/json"},
+    )
+
+
+def test_messages_of_protocol_1_are_works_of_their_own_by_the_id_in_their_bodies() -> None:
+    one, same, other = of_protocol_1("a"), of_protocol_1("a"), of_protocol_1("b")
+
+    assert digest_of(one) == digest_of(same) != digest_of(other)
+    assert (Work.of(one).task_id, Work.of(one)) == ("a", Work.of(same))
+
+
+def test_messages_that_tell_no_id_are_told_apart_by_their_bodies() -> None:
+    one, other = (Message(body=body, content_type="no/type") for body in ("1", "2"))
+
+    assert digest_of(one) != digest_of(other)
+
+
 def test_one_key_under_many_ids_is_counted_together(worker, task, clock) -> None:
     started = 0
     for number in range(6):
@@ -462,6 +647,24 @@ def test_the_last_try_goes_to_another_queue_once(worker, task, clock, app, monke
     assert (moved, roomy.acknowledged) == (["roomy"], [message])
     message.headers["hardening_moved"] = "roomy"
     assert roomy.takes(message)
+
+
+def test_what_cannot_be_moved_is_tried_once_and_not_during_its_back_off(
+    worker, task, clock, monkeypatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr("hardening.poison.step.move", lambda app, message, queue: tried.append(queue))
+    roomy = another(worker, clock, terms=Poison(limit=2, base=10, cap=10, last_try_queue="roomy"))
+    message = send(task)
+    die(roomy.starts(message))
+    message = came_back(message)
+
+    assert not roomy.takes(message)
+    assert tried == []
+    clock.now += 10
+    assert roomy.takes(message)
+    assert tried == ["roomy"]
+    assert not request_of(worker.app, message).revoked()
 
 
 def test_what_cannot_be_moved_has_its_last_try_here(worker, task, clock, app) -> None:

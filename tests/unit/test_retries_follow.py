@@ -19,7 +19,11 @@ from hardening.core.identity import (
     DEPENDENCY_HEADER,
     DUE_HEADER,
     FIRST_HEADER,
+    MOVED_HEADER,
+    OFFERS_HEADER,
     PARKED_HEADER,
+    RECOVERED_HEADER,
+    SUSPECT_HEADER,
     first_moment,
 )
 from hardening.history import decode_history
@@ -39,6 +43,7 @@ from tests.helpers.hardened_apps import (
     process,
     request_of,
     run,
+    send,
 )
 
 pytestmark = pytest.mark.usefixtures("isolated", "recording")
@@ -128,6 +133,21 @@ def test_the_next_message_carries_the_attempts_and_the_first_publish(app) -> Non
     assert first is not None
     assert before - 1 < first <= time.time()
     assert letter.reason == "retries_exhausted"
+
+
+def test_a_retry_was_taken_from_nobody_and_stays_one_of_a_suspect(app) -> None:
+    message = send(failing(app, ConnectionError("refused")))
+    message.headers |= {
+        RECOVERED_HEADER: {"holder": "w1", "times": 1, "at": 1.0},
+        OFFERS_HEADER: f"2 {message.headers['id']}",
+        MOVED_HEADER: "roomy",
+        SUSPECT_HEADER: True,
+    }
+    run(request_of(app, message))
+
+    headers = retry_of(app).headers
+    assert headers.keys().isdisjoint({RECOVERED_HEADER, OFFERS_HEADER})
+    assert (headers[MOVED_HEADER], headers[SUSPECT_HEADER]) == ("roomy", True)
 
 
 def test_a_permanent_error_is_a_letter_at_its_first_attempt(app) -> None:

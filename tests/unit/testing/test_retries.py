@@ -265,9 +265,14 @@ def test_arguments_are_what_a_message_makes_of_them(app) -> None:
     assert assert_done(typed, (1, 2)).result == "list"
 
 
-def test_ignore_and_requeue_are_told_apart_from_done(app) -> None:
+def test_an_ignore_is_told_apart_from_done_and_a_reject_with_requeue_is_tried_again(app) -> None:
     assert rehearse(failing(app, Ignore(), name="one")).ended == "ignored"
-    assert rehearse(failing(app, Reject("x", requeue=True), name="two")).ended == "requeued"
+    put_back = rehearse(failing(app, Reject("x", requeue=True), name="two"))
+    assert (put_back.ended, put_back.reason, len(put_back.attempts)) == (
+        "dead_letter",
+        "retries_exhausted",
+        10,
+    )
     with pytest.raises(AssertionError, match="ignored by the task"):
         assert_done(app.tasks["one"])
 
