@@ -13,6 +13,9 @@ UNKNOWN = "unknown"
 _GRACE_SECONDS = 0.5
 """A fault is noted just after it was done, and the clocks of processes are read at different moments."""
 
+_WAITED_SECONDS = 2.0
+"""How long a message may have waited in its worker for a free process."""
+
 
 @dataclass(frozen=True, slots=True)
 class Causes:
@@ -31,7 +34,15 @@ class Causes:
         if hit is not None:
             return hit.name, f"{runs}; {hit.name} {hit.note} at {hit.at:.2f}"
         cause, why = (UNKNOWN, "") if each is None else self._before_it_ran(each, second)
+        waited = self._while_it_waited(holder.at) if cause == UNKNOWN else None
+        if waited is not None:
+            cause, why = f"{waited.name} (while it waited in its worker)", f"{waited.name} at {waited.at:.2f}"
         return cause, f"{runs}; {why}" if why else runs
+
+    def _while_it_waited(self, begun: float) -> Hit | None:
+        """What broke the connection under a message whose run was about to begin: it went back, and ran."""
+        within = [hit for hit in self.hits if hit.pids is None and 0 <= begun - hit.at <= _WAITED_SECONDS]
+        return max(within, key=lambda hit: hit.at, default=None)
 
     def _before_it_ran(self, each: Published, second: Mark) -> tuple[str, str]:
         """What may have put two messages into the world."""

@@ -135,6 +135,7 @@ def test_results_that_say_something_else_are_named() -> None:
         (Hit(name="kill_child", at=2.1, pids=frozenset({99})), "unknown"),
         (Hit(name="kill_child", at=9.0, pids=frozenset({11})), "unknown"),
         (Hit(name="kill_child", at=0.1, pids=frozenset({11})), "unknown"),
+        (Hit(name="cut", at=0.4), "cut (while it waited in its worker)"),
     ],
 )
 def test_a_planted_duplicate_is_found_with_the_fault_that_hit_it(hit: Hit, cause: str) -> None:
