@@ -17,7 +17,7 @@ PLAIN ?=
 # More options of `python -m hardening.chaos`, e.g. "--workers 2 --keep build/chaos"; see its `--help`.
 CHAOS_ARGS ?=
 # How many tests at a time. Most of them wait for workers, each in a place of its own: more than there are cores.
-PARALLEL ?= 4
+PARALLEL ?= 5
 
 DEMO_VENV := .venv-demo
 BIN := $(VENV)/bin

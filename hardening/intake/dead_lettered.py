@@ -121,6 +121,9 @@ class Intake:
     def __init__(self, consumer: Any, clock: Any = time.monotonic) -> None:
         self._consumer = consumer
         self._app = consumer.app
+        self.accept = sorted(accepted_by(consumer.app))
+        """What is decoded: of protocol 1 the body tells the id."""
+
         self._clock = clock
         self._waiting: dict[int, _Waiting] = {}
         self._busy = False
@@ -234,7 +237,7 @@ def _consuming(connection: Any, intake: Intake) -> Any | None:
             [_queue()],
             auto_declare=False,
             no_ack=False,
-            accept=sorted(accepted_by(intake._app)),  # Of protocol 1 the body tells the id.
+            accept=intake.accept,
             on_message=intake.take,
             on_decode_error=lambda message, _: intake.take(message),
         )

@@ -28,7 +28,7 @@ consuming: Any = _consuming
 
 def intake() -> Any:
     taken: list[Any] = []
-    return SimpleNamespace(take=taken.append, taken=taken)
+    return SimpleNamespace(accept=["json"], take=taken.append, taken=taken)
 
 
 def arrives(connection: Connection, taken: list[Any]) -> Any:

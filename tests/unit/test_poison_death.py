@@ -25,11 +25,10 @@ from hardening.poison.death import (
 )
 from hardening.poison.memory import MemoryWatch
 
-REQUEST = SimpleNamespace(worker_pid=4242, hostname="w1@host", time_start=time.time() - 2)
-
 
 def death(exc: BaseException, memory: Any = lambda pid: (0, False)) -> Death:
-    found = death_from(exc, REQUEST, memory)
+    request = SimpleNamespace(worker_pid=4242, hostname="w1@host", time_start=time.time() - 2)
+    found = death_from(exc, request, memory)
     assert found is not None
     return found
 
@@ -68,7 +67,12 @@ def test_every_death_is_told_from_what_the_pool_says(exc, kind, told) -> None:
 
 @pytest.mark.parametrize("exc", [ValueError("no"), None, Exception("signal 9")])
 def test_any_other_error_is_no_death(exc) -> None:
-    assert death_from(exc, REQUEST, lambda pid: (0, False)) is None
+    assert (
+        death_from(
+            exc, SimpleNamespace(worker_pid=4242, hostname="w1@host", time_start=1.0), lambda pid: (0, False)
+        )
+        is None
+    )
 
 
 def test_memory_is_evidence_and_stands_in_the_letter() -> None:
