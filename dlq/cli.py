@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.core.management.base import CommandError
 
+from .lookup import letters_of
 from .models import DeadLetter
 from .present import attempts_not_kept, visible_payload
 from .reasons import explanation_of
@@ -25,11 +26,24 @@ __all__ = [
     "full",
     "full_text",
     "ids_of",
+    "letter_of",
     "operator",
     "positive",
     "selection_of",
     "summary_of_skipped",
 ]
+
+
+def letter_of(text: str) -> DeadLetter:
+    """The letter of this id. Raises CommandError for what is no id, and where there is no such letter."""
+    try:
+        (letter_id,) = parse_ids([text])
+    except ValueError as exc:
+        raise CommandError(str(exc)) from exc
+    letter = letters_of([letter_id]).first()
+    if letter is None:
+        raise CommandError(f"there is no dead letter {letter_id}")
+    return letter
 
 
 def positive(text: str) -> int:

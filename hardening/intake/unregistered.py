@@ -25,7 +25,7 @@ from hardening.effective import transport_of
 
 from .rules import IntakeRules
 
-__all__ = ["OFFERS_HEADER", "Offering", "offers_of"]
+__all__ = ["Offering", "offers_of"]
 
 logger = logging.getLogger("hardening")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hardening.core.identity import RECOVERED_HEADER
 
-__all__ = ["RECOVERED_HEADER", "as_recovered", "as_redelivered", "named"]
+__all__ = ["as_recovered", "as_redelivered", "named"]
 
 
 def as_redelivered(message: bytes) -> bytes:

@@ -14,10 +14,9 @@ from kombu import Producer
 
 from hardening.capture import delivery_of
 from hardening.core.broker import confirming_connection
+from hardening.core.identity import MOVED_HEADER, SUSPECT_HEADER, TWIN_HEADER
 from hardening.history import class_path
-from hardening.twins.work import TWIN_HEADER, Work
-
-from .work import MOVED_HEADER, SUSPECT_HEADER
+from hardening.twins.work import Work
 
 __all__ = ["move"]
 

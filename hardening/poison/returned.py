@@ -30,14 +30,9 @@ from hardening.twins.here import dies_with_channel
 
 from .work import digest_of
 
-__all__ = ["RETURNED_KEY", "note", "note_returned", "was_returned"]
+__all__ = ["RETURNED_KEY", "note_returned", "was_returned"]
 
 RETURNED_KEY = "poison:returned"
-
-
-def note(app: Celery, digests: Iterable[str]) -> None:
-    """These works go back to the broker, and not because a process died. Before they do; never raises."""
-    notes_for(app, RETURNED_KEY).add(digests)
 
 
 def was_returned(app: Celery, digest: str) -> bool:
@@ -46,11 +41,14 @@ def was_returned(app: Celery, digest: str) -> bool:
 
 
 def note_returned(app: Celery, messages: Iterable[Any], *, judged: bool) -> None:
-    """Note these messages, those of RabbitMQ. `judged`: reception let them through, redelivered or not."""
+    """These messages go back, and not because a process died: note those of RabbitMQ. Never raises.
+
+    To be called before they go. `judged`: reception let them through, redelivered or not.
+    """
     digests = [
         digest_of(message)
         for message in messages
         if dies_with_channel(message) and (judged or not (message.delivery_info or {}).get("redelivered"))
     ]
     if digests:
-        note(app, digests)
+        notes_for(app, RETURNED_KEY).add(digests)

@@ -9,12 +9,13 @@ import logging
 from typing import Any
 
 from hardening.shutdown.pools import pool_name
+from hardening.twins.work import task_id_of
 
 from .elsewhere import move
 from .policy import Next
 from .unaccepted import watch_unaccepted
 from .watch import PoisonWatch, poison_for
-from .work import is_suspect, task_id_of
+from .work import is_suspect
 
 __all__ = ["prepare"]
 

@@ -9,10 +9,10 @@ from celery import Celery
 
 from hardening.core.events import orphan_recovered, task_died, tell
 from hardening.core.identity import identity_of
+from hardening.twins.work import task_id_of
 
 from .case import Case, Death
 from .death import described, kind_of
-from .work import task_id_of
 
 __all__ = ["tell_death", "tell_orphan"]
 

@@ -41,6 +41,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from celery import Celery
 
 from hardening.conf import load_settings
+from hardening.core.identity import MOVED_HEADER, RECOVERED_HEADER, SUSPECT_HEADER
 from hardening.twins.here import dies_with_channel, is_severed
 from hardening.twins.watch import Twins, twins_for
 
@@ -49,16 +50,10 @@ from .death import death_from
 from .ledger import Ledger, Seen
 from .memory import MemoryWatch
 from .policy import Decision, Next, decide
+from .returned import was_returned
 from .telling import tell_death, tell_orphan
 from .terms import Poison, task_terms
-from .work import (
-    MOVED_HEADER,
-    RECOVERED_HEADER,
-    SUSPECT_HEADER,
-    digest_of,
-    is_suspect,
-    publish_digest_of,
-)
+from .work import digest_of, is_suspect, publish_digest_of
 
 __all__ = ["PoisonWatch", "Suspect", "poison_for"]
 
@@ -156,8 +151,6 @@ class PoisonWatch:
             return str(told.get("holder") or "")
         if not dies_with_channel(message):
             return None
-        from .returned import was_returned
-
         return None if was_returned(self.app, digest) else ""
 
     # Requests

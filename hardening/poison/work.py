@@ -8,8 +8,6 @@ from typing import Any
 
 from hardening.core.identity import (
     KEY_HEADER,
-    MOVED_HEADER,
-    RECOVERED_HEADER,
     REPLAY_HEADER,
     SUSPECT_HEADER,
     Identity,
@@ -18,14 +16,10 @@ from hardening.core.identity import (
 from hardening.twins.work import Work, may_have_twin, task_id_of
 
 __all__ = [
-    "MOVED_HEADER",
-    "RECOVERED_HEADER",
-    "SUSPECT_HEADER",
     "digest_of",
     "digest_of_identity",
     "is_suspect",
     "publish_digest_of",
-    "task_id_of",
 ]
 
 

@@ -30,6 +30,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from celery import Celery
 
 from hardening.conf import load_settings
+from hardening.core.identity import TWIN_HEADER
 from hardening.core.loading import BackendError
 from hardening.leases.terms import Lease
 
@@ -38,7 +39,7 @@ from .adoption import adopt, can_adopt
 from .figure import Tally
 from .held import HeldBack
 from .records import Records
-from .work import TWIN_HEADER, Work
+from .work import Work
 
 __all__ = ["Twins", "Verdict", "Watched", "twins_for"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hardening.core.identity import REPLAY_HEADER, TWIN_HEADER, identity_of, publish_of
 
-__all__ = ["TWIN_HEADER", "Work", "may_have_twin", "task_id_of"]
+__all__ = ["Work", "may_have_twin", "task_id_of"]
 
 
 @dataclass(frozen=True, slots=True)

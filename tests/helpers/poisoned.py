@@ -12,7 +12,7 @@ from billiard.einfo import ExceptionInfo
 from celery.exceptions import WorkerLostError
 from celery.worker import state
 
-from hardening.leases.envelope import RECOVERED_HEADER
+from hardening.core.identity import RECOVERED_HEADER
 from hardening.poison import watch as watches
 from hardening.poison.case import Case
 from hardening.poison.ledger import KEY, Ledger

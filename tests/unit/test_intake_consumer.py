@@ -17,13 +17,14 @@ from celery.worker.state import revoked as revoked_tasks
 from kombu import Queue
 from kombu.message import Message
 
+from hardening.core.identity import OFFERS_HEADER
 from hardening.delayed.entry import Fate
 from hardening.delayed.stores.memory import MemoryDelayedStore
 from hardening.holding import FIRST_WAIT_SECONDS, holding_for
 from hardening.intake.consumer import IntakeConsumer, _look, times_of
 from hardening.intake.rules import IntakeRules
 from hardening.intake.shape import MOST_DEPTH, flaw_of_properties
-from hardening.intake.unregistered import OFFERS_HEADER, offers_of
+from hardening.intake.unregistered import offers_of
 from hardening.store import StoreUnavailable
 from tests.helpers.hardened_apps import (
     EVENTS,

@@ -10,8 +10,8 @@ import pytest
 from celery import Task
 
 from hardening.capture import DELIVERY
-from hardening.core.identity import Identity
-from hardening.leases.envelope import RECOVERED_HEADER, as_recovered, as_redelivered
+from hardening.core.identity import RECOVERED_HEADER, Identity
+from hardening.leases.envelope import as_recovered, as_redelivered
 from hardening.poison.death import EX_RECYCLE, ExitForMemory, OutOfMemory
 from hardening.poison.elsewhere import move
 from hardening.poison.work import digest_of, digest_of_identity

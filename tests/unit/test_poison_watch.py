@@ -13,13 +13,13 @@ from celery.worker import state
 from kombu.message import Message
 
 from hardening.core.events import task_died, task_quarantined
-from hardening.core.identity import KEY_HEADER, PUBLISHED_HEADER, REPLAY_HEADER
+from hardening.core.identity import KEY_HEADER, PUBLISHED_HEADER, REPLAY_HEADER, SUSPECT_HEADER
 from hardening.holding import holding_for
 from hardening.poison.case import GIVEN_UP_SECONDS, Suspicion
 from hardening.poison.policy import Next
 from hardening.poison.step import prepare
 from hardening.poison.terms import Poison
-from hardening.poison.work import SUSPECT_HEADER, digest_of
+from hardening.poison.work import digest_of
 from hardening.shutdown import drain as drains
 from hardening.twins.work import Work
 from tests.helpers.hardened_apps import (
@@ -397,7 +397,7 @@ def test_one_that_waited_with_it_and_later_dies_once_is_charged_for_both_and_not
 
 def test_on_rabbitmq_only_what_nobody_gave_back_is_suspected(worker, task, store, monkeypatch) -> None:
     returned: list[str] = []
-    monkeypatch.setattr("hardening.poison.returned.was_returned", lambda app, digest: digest in returned)
+    monkeypatch.setattr("hardening.poison.watch.was_returned", lambda app, digest: digest in returned)
     given_back, killed = (came_back(send(task), on_rabbitmq=True) for _ in range(2))
     from hardening.poison.work import digest_of
 

@@ -7,19 +7,12 @@ import pytest
 from hardening.store import Entry
 from hardening.twins.records import DONE_KEY, HOLDER_KEY, RUNNING_KEY, Records
 from hardening.twins.work import Work
+from tests.helpers.twin_fixtures import clock, store
 from tests.helpers.twin_messages import LEASE_SECONDS, Clock, Switchable
 
+__all__ = ["clock", "store"]  # Fixtures.
+
 WORK = Work("digest", "an id", 0)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(clock: Clock) -> Switchable:
-    return Switchable(clock)
 
 
 def worker(store: Switchable, clock: Clock, name: str = "w1") -> Records:

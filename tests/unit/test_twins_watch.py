@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from celery.worker import state
 
-from hardening.core.identity import KEY_HEADER, REPLAY_HEADER
+from hardening.core.identity import KEY_HEADER, REPLAY_HEADER, TWIN_HEADER
 from hardening.twins.figure import duplicates_of
-from hardening.twins.work import TWIN_HEADER, Work, may_have_twin
+from hardening.twins.work import Work, may_have_twin
 from tests.helpers.twin_fixtures import clock, nothing_runs, store
 from tests.helpers.twin_messages import (
     LEASE_SECONDS,

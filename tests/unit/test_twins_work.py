@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hardening.core.identity import PUBLISHED_HEADER, REPLAY_HEADER, mark_publish
-from hardening.twins.work import TWIN_HEADER, Work
+from hardening.core.identity import PUBLISHED_HEADER, REPLAY_HEADER, TWIN_HEADER, mark_publish
+from hardening.twins.work import Work
 from tests.helpers.twin_messages import Message
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from dlq.cli import letter_of
 from dlq.errors import CannotUnseal
-from dlq.lookup import letters_of
 from dlq.repairing import STANDARD, message_file, write_file
-from dlq.selection import parse_ids
 
 
 class Command(BaseCommand):
@@ -33,13 +32,7 @@ class Command(BaseCommand):
             raise CommandError("nothing to write: give --body, --message or both")
         if list(wanted.values()) == [STANDARD, STANDARD]:
             raise CommandError("only one of them can go to stdout")
-        try:
-            (letter_id,) = parse_ids([options["id"]])
-        except ValueError as exc:
-            raise CommandError(str(exc)) from exc
-        letter = letters_of([letter_id]).first()
-        if letter is None:
-            raise CommandError(f"there is no dead letter {letter_id}")
+        letter = letter_of(options["id"])
         try:
             record = letter.record()
         except CannotUnseal as exc:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
-from dlq.cli import as_json, full, full_text
-from dlq.lookup import letters_of
-from dlq.selection import parse_ids
+from dlq.cli import as_json, full, full_text, letter_of
 
 
 class Command(BaseCommand):
@@ -21,11 +19,5 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            (letter_id,) = parse_ids([options["id"]])
-        except ValueError as exc:
-            raise CommandError(str(exc)) from exc
-        letter = letters_of([letter_id]).first()
-        if letter is None:
-            raise CommandError(f"there is no dead letter {letter_id}")
+        letter = letter_of(options["id"])
         self.stdout.write(as_json(full(letter)) if options["json"] else full_text(full(letter)))
