@@ -14,6 +14,8 @@ BROKER ?= redis
 POOL ?= prefork
 TASKS ?= 1000
 PLAIN ?=
+# Of `make chaos-replay`, beside SEED.
+KILLS ?= 500
 # More options of `python -m hardening.chaos`, e.g. "--workers 2 --keep build/chaos"; see its `--help`.
 CHAOS_ARGS ?=
 # How many tests at a time. Most of them wait for workers, each in a place of its own: more than there are cores.
@@ -26,7 +28,7 @@ STAMP := $(VENV)/.installed-$(shell cat $(REQUIREMENTS) pyproject.toml 2>/dev/nu
 DEMO_STAMP := $(DEMO_VENV)/.installed-$(shell cat requirements/demo.txt pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test chaos chaos-tests check format bench reference requirements clean python-new-enough
+.PHONY: help setup demo up test chaos chaos-replay chaos-tests check format bench reference requirements clean python-new-enough
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +49,10 @@ chaos: $(STAMP) ## TASKS under kills, cuts and restarts by SEED, on BROKER and P
 	$(BIN)/python -m tests.install_servers
 	$(BIN)/python -m $(if $(SEED),hardening.chaos --seed $(SEED),tests.chaos.seeds) --broker $(BROKER) --pool $(POOL) \
 		--tasks $(TASKS) $(if $(PLAIN),--plain) $(CHAOS_ARGS)
+
+chaos-replay: $(STAMP) ## KILLS of replayers by SEED, on real Redis and PostgreSQL; the last line is the ledger
+	$(BIN)/python -m tests.install_servers
+	$(BIN)/python -m tests.chaos.replays --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 chaos-tests: $(STAMP) ## A retry storm, fifty rolling restarts, a minute without Redis: half an hour, with tables
 	$(BIN)/python -m tests.install_servers

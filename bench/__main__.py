@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import capture, commands, delayed, recovery, take, throughput
+from bench import capture, commands, delayed, letters, recovery, replay, take, throughput
 
 OUTPUT = Path("build/bench.json")
 SECTIONS = {
@@ -24,6 +24,8 @@ SECTIONS = {
     "commands": commands.run,
     "delayed": delayed.run,
     "capture": capture.run,
+    "letters": letters.run,
+    "replay": replay.run,
 }
 
 
@@ -59,6 +61,18 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=200, help="delayed: due in a second (default 200)")
     parser.add_argument(
         "--letters", type=int, default=1000, help="capture: letters on each database (default 1000)"
+    )
+    parser.add_argument(
+        "--store", type=int, default=1_000_000, help="letters: so many in the store (default 1000000)"
+    )
+    parser.add_argument("--groups", type=int, default=2000, help="letters: in so many groups (default 2000)")
+    parser.add_argument("--requests", type=int, default=40, help="letters: for each page (default 40)")
+    parser.add_argument(
+        "--replays", type=int, default=100_000, help="replay: letters without a pace (default 100000)"
+    )
+    parser.add_argument("--replay-rate", type=int, default=500, help="replay: a second (default 500)")
+    parser.add_argument(
+        "--replay-seconds", type=float, default=20.0, help="replay: at that rate (default 20, 0: not)"
     )
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):

@@ -11,13 +11,22 @@ from django.core.checks import CheckMessage, Error, Info, Warning
 
 from hardening.core.findings import Finding, Level
 
-from .conf import read_dlq_settings
+from .conf import dlq_settings, read_dlq_settings
 from .sealing import problem_with_keys
 
-__all__ = ["KEYS_CODE", "UNENCRYPTED_CODE", "check_deployment", "check_settings", "findings"]
+__all__ = [
+    "KEYS_CODE",
+    "RETENTION_CODE",
+    "UNENCRYPTED_CODE",
+    "check_deployment",
+    "check_settings",
+    "findings",
+    "retention_finding",
+]
 
 KEYS_CODE = "CH021"
 UNENCRYPTED_CODE = "CH022"
+RETENTION_CODE = "CH032"
 _KEYS = 'settings.DLQ["ENCRYPTION_KEYS"]'
 _FORMS: dict[Level, Callable[..., CheckMessage]] = {
     Level.INFO: Info,
@@ -50,6 +59,19 @@ def findings() -> list[Finding]:
     return found
 
 
+def retention_finding() -> Finding | None:
+    """That nothing is ever deleted: for a deployment, and for a banner. None: a retention is set."""
+    if dlq_settings().retention_rules.any:
+        return None
+    return Finding(
+        code=RETENTION_CODE,
+        level=Level.WARNING,
+        what="no retention is set: dead letters are kept for ever, and the store only grows",
+        where='settings.DLQ["RETENTION"]',
+        remedy='Say how long, as {"replayed": "90 d", "discarded": "90 d"}, or silence dlq.CH032.',
+    )
+
+
 def check_settings(app_configs: Sequence[AppConfig] | None, **_kwargs: Any) -> list[CheckMessage]:
     """The findings as messages of `manage.py check`, and of every command that runs the checks."""
     return [_message(finding) for finding in findings() if finding.level > Level.INFO]
@@ -57,7 +79,9 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **_kwargs: Any) -> l
 
 def check_deployment(app_configs: Sequence[AppConfig] | None, **_kwargs: Any) -> list[CheckMessage]:
     """What is worth knowing before a deployment, and too much at every command: `check --deploy`."""
-    return [_message(finding) for finding in findings() if finding.level <= Level.INFO]
+    found = [finding for finding in findings() if finding.level <= Level.INFO]
+    retention = retention_finding()
+    return [_message(finding) for finding in (*found, *([retention] if retention else []))]
 
 
 def _message(finding: Finding) -> CheckMessage:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import getpass
 import json
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError
 
 from .lookup import letters_of
-from .models import DeadLetter
+from .models import DeadLetter, DeadLetterQuerySet
 from .present import attempts_not_kept, visible_payload
 from .reasons import explanation_of
 from .selection import Selection, parse_ids
@@ -25,6 +25,7 @@ __all__ = [
     "brief",
     "full",
     "full_text",
+    "given_ids",
     "ids_of",
     "letter_of",
     "operator",
@@ -60,14 +61,13 @@ def add_filters(parser: ArgumentParser, *, queue: str = "--queue", reason: str =
     parser.add_argument(reason, dest="reason_code", help="reason code of the letter")
     parser.add_argument("--error-class", help="class of the error, with its module")
     parser.add_argument("--verdict", help="verdict on the last error: permanent, transient or unknown")
+    parser.add_argument("--group", help="fingerprint of a group of letters")
 
 
-def add_selection(parser: ArgumentParser) -> None:
+def add_selection(parser: ArgumentParser, *, every: str = "every open letter") -> None:
     """What the changing commands share: ids, or --all, and --dry-run."""
     parser.add_argument("ids", nargs="*", metavar="ID", help="ids of dead letters")
-    parser.add_argument(
-        "--all", action="store_true", help="every open letter; needed without ids and filters"
-    )
+    parser.add_argument("--all", action="store_true", help=f"{every}; needed without ids and filters")
     parser.add_argument(
         "--limit", type=positive, help="with filters or --all: at most so many, the oldest first"
     )
@@ -84,27 +84,42 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
         reason=options.get("reason_code"),
         error_class=options.get("error_class"),
         verdict=options.get("verdict"),
+        group=options.get("group"),
     )
 
 
-def ids_of(options: Mapping[str, Any]) -> list[UUID]:
-    """The letters that a changing command means, oldest first. Raises CommandError."""
-    selection = selection_of(options)
+def ids_of(
+    options: Mapping[str, Any],
+    *,
+    fits: Callable[[DeadLetterQuerySet], DeadLetterQuerySet] = DeadLetterQuerySet.open,
+) -> list[UUID]:
+    """The letters that a changing command means, oldest first. Raises CommandError.
+
+    `fits`: which of those that filters allow.
+    """
+    given = given_ids(options)
+    if given is not None:
+        return given
+    return list(
+        fits(selection_of(options).letters())
+        .order_by("failed_at", "pk")
+        .values_list("pk", flat=True)[: options["limit"]]
+    )
+
+
+def given_ids(options: Mapping[str, Any]) -> list[UUID] | None:
+    """The ids among a command's options; None: filters say which, or --all. Raises CommandError."""
+    is_empty = selection_of(options).is_empty
     if options["ids"]:
-        if options["all"] or not selection.is_empty:
+        if options["all"] or not is_empty:
             raise CommandError("give ids, or filters, or --all: not several of them")
         try:
             return parse_ids(options["ids"])
         except ValueError as exc:
             raise CommandError(str(exc)) from exc
-    if selection.is_empty and not options["all"]:
-        raise CommandError("nothing selected: give ids or filters, or --all for every open letter")
-    return list(
-        selection.letters()
-        .open()
-        .order_by("failed_at", "pk")
-        .values_list("pk", flat=True)[: options["limit"]]
-    )
+    if is_empty and not options["all"]:
+        raise CommandError("nothing selected: give ids or filters, or --all for every one")
+    return None
 
 
 def operator() -> str:
@@ -163,6 +178,7 @@ def full(letter: DeadLetter) -> dict[str, Any]:
         "redelivered": letter.redelivered,
         "worker": letter.worker,
         "release": letter.release,
+        "imported_from": letter.imported_from,
         "versions": letter.versions,
         "canvas": letter.canvas,
         "payload_problem": payload.problem,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hardening.core.errors import HardeningError
 
 __all__ = [
@@ -10,8 +12,11 @@ __all__ = [
     "CannotUnseal",
     "DlqError",
     "NoDestination",
+    "NotEdited",
     "NotRepaired",
+    "OwnApproval",
     "UnknownQueue",
+    "WrongCount",
 ]
 
 
@@ -41,3 +46,23 @@ class BrokerUnreachable(DlqError):
 
 class NotRepaired(DlqError):
     """The message that was given instead of a letter's own cannot be right. The letter stays open."""
+
+
+class NotEdited(DlqError):
+    """Arguments that cannot be sent in place of a letter's own. `errors` says why, by the name of each."""
+
+    def __init__(self, text: str, errors: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.errors: Mapping[str, str] = errors or {}
+
+
+class OwnApproval(DlqError):
+    """Who made an operation must not be who approves it; nothing was changed."""
+
+
+class WrongCount(DlqError):
+    """The number that was typed in is not how many letters would be deleted; nothing was."""
+
+    def __init__(self, expected: int) -> None:
+        super().__init__(f"{expected} letters would be deleted, and another number was confirmed")
+        self.expected = expected

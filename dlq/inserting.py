@@ -67,4 +67,7 @@ def _columns(fields: Sequence[models.Field[Any, Any]]) -> str:
 
 @lru_cache
 def _written_fields(model: type[models.Model]) -> tuple[models.Field[Any, Any], ...]:
-    return tuple(field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField))
+    made_by_the_database = (models.AutoField, models.GeneratedField)
+    return tuple(
+        field for field in model._meta.concrete_fields if not isinstance(field, made_by_the_database)
+    )

@@ -24,6 +24,7 @@ from hardening.core.identity import (
     SUSPECT_HEADER,
     TWIN_HEADER,
 )
+from hardening.core.letter import COMPRESSED, Payload
 from hardening.core.letter import DeadLetter as LetterRecord
 
 from .errors import NoDestination, NotRepaired
@@ -39,13 +40,14 @@ __all__ = [
     "repaired",
 ]
 
+_COMPRESSION = "compression"
 # Of the life that ended: when it began, how often and at what it failed, who died of it and where it was
 # tried then, where it was dead-lettered.
 _LEFT_BEHIND = frozenset(
     {
         *(ATTEMPTS_HEADER, DELAYED_HEADER, DUE_HEADER, FIRST_HEADER, DEPENDENCY_HEADER, PARKED_HEADER),
         *(MOVED_HEADER, OFFERS_HEADER, RECOVERED_HEADER, SUSPECT_HEADER, TWIN_HEADER),
-        *("compression", "redelivered", "x-delivery-count", "x-acquired-count"),
+        *(_COMPRESSION, "redelivered", "x-delivery-count", "x-acquired-count"),
     }
 )
 # What AMQP has room for.
@@ -85,7 +87,10 @@ class Repair:
 
 
 def repaired(letter: LetterRecord, repair: Repair) -> LetterRecord:
-    """The letter with its repaired message. Its identity stays: it is the same work. Raises NotRepaired."""
+    """The letter with its repaired message. Its identity stays: it is the same work. Raises NotRepaired.
+
+    A repaired body is taken as it stands: it is not compressed.
+    """
     kept = letter.payload
     payload = replace(
         kept,
@@ -93,8 +98,9 @@ def repaired(letter: LetterRecord, repair: Repair) -> LetterRecord:
         content_type=repair.content_type or kept.content_type,
         content_encoding=repair.content_encoding or kept.content_encoding,
         headers=kept.headers if repair.headers is None else repair.headers,
+        properties=kept.properties if repair.body is None else {**kept.properties, COMPRESSED: False},
     )
-    if payload.content_type == "application/json":
+    if not _is_compressed(payload) and payload.content_type == "application/json":
         try:
             json.loads(payload.body)
         except (ValueError, RecursionError) as exc:
@@ -104,10 +110,11 @@ def repaired(letter: LetterRecord, repair: Repair) -> LetterRecord:
 
 def headers_for_replay(letter: LetterRecord, *, letter_id: UUID, task_id: str) -> dict[str, Any]:
     """The headers as they were, except for identity, retries, times and traces of earlier deaths."""
+    left_behind = _LEFT_BEHIND - {_COMPRESSION} if _is_compressed(letter.payload) else _LEFT_BEHIND
     headers = {
         name: value
         for name, value in letter.payload.headers.items()
-        if name not in _LEFT_BEHIND and not name.startswith(_LEFT_BEHIND_FAMILIES)
+        if name not in left_behind and not name.startswith(_LEFT_BEHIND_FAMILIES)
     }
     # A message of protocol 1 has these in its body, and a header `task` would turn it into protocol 2.
     if "task" in headers:
@@ -116,6 +123,11 @@ def headers_for_replay(letter: LetterRecord, *, letter_id: UUID, task_id: str) -
     headers[REPLAY_HEADER] = (whole_number(letter.replay_number) or 0) + 1
     headers[LETTER_HEADER] = str(letter_id)
     return headers
+
+
+def _is_compressed(payload: Payload) -> bool:
+    """Whether its body is still what its header `compression` says: nobody could decompress it."""
+    return payload.properties.get(COMPRESSED) is True and _COMPRESSION in payload.headers
 
 
 def properties_for_replay(letter: LetterRecord, *, task_id: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import json
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from django.core.management.base import CommandError
 
@@ -19,7 +20,7 @@ from hardening.core.letter import DeadLetter as LetterRecord
 
 from .message import Repair
 
-__all__ = ["STANDARD", "add_repair", "message_file", "repair_of", "write_file"]
+__all__ = ["STANDARD", "add_repair", "message_file", "new_file", "repair_of", "write_file"]
 
 STANDARD = "-"
 """Instead of a path: standard output, or input."""
@@ -43,14 +44,21 @@ def message_file(record: LetterRecord) -> bytes:
 
 def write_file(path: str, content: bytes) -> None:
     """Write for the owner's eyes; a file that exists is not overwritten. Raises CommandError."""
+    with new_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def new_file(path: str) -> Iterator[BinaryIO]:
+    """A file for the owner's eyes, or standard output; one that exists is not opened. Raises CommandError."""
     if path == STANDARD:
-        sys.stdout.buffer.write(content)
+        yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
     except FileExistsError as exc:
         raise CommandError(f"{path} exists already") from exc
     except OSError as exc:

@@ -1,35 +1,14 @@
-"""Sends dead letters again: each at most once in effect, and none lost.
+"""Sends dead letters again, now, and says what became of each: an operation that its maker runs itself.
 
-The argument. The row is the authority on whether a letter is sent; the broker is the authority on
-whether the message exists. There is no transaction over both, so the order is: claim, publish, mark.
-
-1. Claim. One UPDATE moves rows from open to replaying and writes our token; only rows that it moved
-   are ours. Of two replays at once the second moves none of them. Nobody but the holder of the token
-   marks or gives back these rows, unless the claim gets older than DLQ["STALE_CLAIM_SECONDS"].
-2. Publish. The task id is a function of delivery key, replay number and body, not of this attempt, and
-   the broker has confirmed the message when the call returns.
-3. Mark. One UPDATE, for rows that still carry our token, from replaying to replayed.
-
-If the process dies
-- before 1: nothing happened.
-- between 1 and 2: the rows say replaying and no message exists. After the claim went stale the next
-  replay takes them over and sends them. Late, not lost.
-- between 2 and 3, or while 2 waits for the confirmation: the rows say replaying and the message
-  exists, or may. The next replay, after the claim went stale, sends the same task id with the same
-  replay number: a hardened worker refuses the second start if the first succeeded or still runs. Should
-  the first have failed, its letter has arrived with `replay_of` and has closed this one already.
-- after 3: nothing is left to do.
-
-If publishing fails, the row goes back to open with the error. The broker may have taken the message
-even so (an answer was lost); sending it again is then the case "between 2 and 3".
-
-When a chunk takes long, what was sent is marked and the claim on the rest renewed, so that a slow broker
-does not make our own claim stale. Rows are claimed in small chunks: a dying process holds up few.
+What is promised is promised by `dlq.operations`: each letter is sent at most once in effect and none is lost,
+wherever the process dies; who goes on then is whoever runs operations next, a worker or `dlq_operate`, or the
+next replay of the same letters once the claim is stale.
 
 Neither the result backend nor a route takes part.
 
 A repaired message is sent in the same way, under the same identity: with two repairs of one letter, after the
-process died between 2 and 3, the second one is the same task as the first, and does not run beside it.
+process died before it marked the first, the second one is the same task as the first, and does not run beside
+it.
 """
 
 from __future__ import annotations
@@ -37,34 +16,39 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from celery import Celery
 from django.utils import timezone
-from kombu import Connection, Queue
-from kombu.exceptions import KombuError
 
 from hardening.core.apps import NoCeleryApp, celery_app
-from hardening.core.broker import confirming_connection, publish_raw
 from hardening.core.connection import own_connection
 
 from .conf import database_alias, dlq_settings
-from .errors import BrokerUnreachable, CannotUnseal, NoDestination, NotRepaired, UnknownQueue
-from .lookup import letters_of, states_of, unique_ids
-from .message import Destination, Repair, destination_of, headers_for_replay, properties_for_replay, repaired
-from .models import NAME_LENGTH, DeadLetter
-from .text import clip, without_credentials
+from .errors import CannotUnseal, NotRepaired
+from .lookup import MISSING, letters_of, states_of, unique_ids
+from .message import Repair, repaired
+from .models import DeadLetter, Operation, OperationItem
+from .operations.control import cancel, start
+from .operations.examine import ItemVerdict
+from .operations.making import make_operation, refuse_unknown_queue
+from .operations.pace import Unlimited
+from .operations.publishing import Publisher, error_text
+from .operations.records import sealed_record
+from .operations.runner import Patience, Runner, Turn
+from .operations.states import ItemState, OperationState
+from .sealing import Sealed
+from .states import State
 
 __all__ = ["ReplayOutcome", "replay"]
 
-_CHUNK = 50
-_CONFIRM_SECONDS = 5.0
-_RENEW_AT = 0.25
+_CHUNK = 500
+_OTHERS_SECONDS = 30.0
+_PAUSE_SECONDS = 0.05
 _log = logging.getLogger(__name__)
 
 
@@ -73,13 +57,15 @@ class ReplayOutcome:
     """What became of each letter.
 
     `sent`: the broker has its message (with `dry_run`: would be sent). `skipped`: how many were left
-    alone, by their state, "missing" for ids without a letter. `failed`: back to open, with the error.
+    alone, by their state, "missing" for ids without a letter, "replayed_too_often" at DLQ["REPLAY_LIMIT"].
+    `failed`: back to open, with the error. `operation`: its record, where anything was to be done.
     """
 
     sent: tuple[UUID, ...] = ()
     skipped: Mapping[str, int]
     failed: Mapping[UUID, str]
     dry_run: bool = False
+    operation: UUID | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Plain form for --json."""
@@ -88,6 +74,7 @@ class ReplayOutcome:
             "skipped": dict(self.skipped),
             "failed": {str(pk): error for pk, error in self.failed.items()},
             "dry_run": self.dry_run,
+            "operation": None if self.operation is None else str(self.operation),
         }
 
 
@@ -99,178 +86,166 @@ def replay(
     force_queue: bool = False,
     dry_run: bool = False,
     repair: Repair | None = None,
+    over_limit: bool = False,
+    why: str = "",
     app: Celery | None = None,
 ) -> ReplayOutcome:
     """Send these letters again, to `queue` or to where each came from; with `repair`, one letter, repaired.
 
-    `by` says who asked, for the record. Only open letters and those whose replay died are sent. One
-    letter's failure does not stop the others; an unreachable broker does, and the rest stays open.
+    `by` says who asked, for the record. Only open letters and those whose replay died are sent, and with
+    `over_limit` also those that were replayed as often as DLQ["REPLAY_LIMIT"] allows. One letter's failure
+    does not stop the others; an unreachable broker does, and the rest stays open.
 
     Raises UnknownQueue for a `queue` that the app does not know, unless `force_queue`: Redis takes
     messages for any name, also for one that no worker reads. Raises ValueError for several letters with one
     `repair`.
     """
-    if queue and not force_queue:
-        _refuse_unknown(queue, app)
-    ids = unique_ids(letter_ids)
-    if repair is not None:
-        ids = iter(_only(list(ids)))
+    try:
+        app = app if app is not None else celery_app()
+    except NoCeleryApp as exc:
+        nobody = str(exc)  # Nothing can be sent: each letter will say so.
+    else:
+        nobody = ""
+        if queue and not force_queue:
+            refuse_unknown_queue(queue, app)
+    ids = list(unique_ids(letter_ids))
+    if repair is not None and len(ids) != 1:
+        raise ValueError(f"a repaired message is that of one letter, not of {len(ids)}")
+    # Each step commits by itself: inside a caller's transaction a rollback would reopen what was sent.
+    with own_connection(database_alias()):
+        if dry_run:
+            return _dry_run(ids, over_limit=over_limit)
+        if repair is None:
+            edited: dict[UUID, Sealed] = {}
+        else:
+            found = _edited(ids[0], repair)
+            if isinstance(found, str):
+                return ReplayOutcome(skipped={}, failed={ids[0]: found})
+            edited = found
+        outcome = _replay(
+            ids, by=by, queue=queue, edited=edited, over_limit=over_limit, why=why, app=app, error=nobody
+        )
+    if repair is not None and outcome.sent:
+        _log.info("dead letter %s was sent repaired, by %s", ids[0], by, extra={"letter": str(ids[0])})
+    return outcome
+
+
+def _replay(
+    ids: list[UUID],
+    *,
+    by: str,
+    queue: str | None,
+    edited: Mapping[UUID, Sealed],
+    over_limit: bool,
+    why: str,
+    app: Celery | None,
+    error: str,
+) -> ReplayOutcome:
+    operation = make_operation(
+        letters=ids,
+        by=by,
+        source={"kind": "edit" if edited else "selection", "inline": True},
+        why=why,
+        queue=queue,
+        force_queue=True,
+        pace=Unlimited(),
+        pause_above_percent=100,
+        pause_on_same_cause=False,
+        over_limit=over_limit,
+        edited=edited,
+        app=app,
+    )
+    # Whoever made it decided: it asks for nobody's approval, as it did before there were operations.
+    start(operation.pk, by=by, approved=True)
+    if app is not None:
+        with Publisher(app) as publisher:
+            _run(operation.pk, publisher)
+        error = _why_it_paused(operation.pk)
+    if error:
+        # Its maker is told at once, and asks again when the broker is back.
+        cancel(operation.pk, by=by)
+    return _outcome(operation, ids, error)
+
+
+def _run(operation_id: UUID, publisher: Publisher) -> None:
+    # A worker may have taken it up as soon as it was started: what became of it is known when that is done.
+    until = time.monotonic() + _OTHERS_SECONDS
+    while Runner(operation_id, publisher, Patience(broker_tries=1)).run() is Turn.HELD:
+        if time.monotonic() > until:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _outcome(operation: Operation, ids: list[UUID], error: str) -> ReplayOutcome:
+    alias = database_alias()
+    items = OperationItem.objects.using(alias).filter(operation_id=operation.pk).order_by("position")
     sent: list[UUID] = []
     failed: dict[UUID, str] = {}
+    left: list[UUID] = []
     skipped: Counter[str] = Counter()
-    # Each step commits by itself: inside a caller's transaction a rollback would reopen what was sent.
-    with own_connection(database_alias()), ExitStack() as stack:
-        publisher = _Publisher(app=app, queue=queue, repair=repair, stack=stack)
-        while chunk := list(islice(ids, _CHUNK)):
-            if dry_run:
-                would = (
-                    letters_of(chunk).replayable(stale_before=_stale_before()).values_list("pk", flat=True)
-                )
-                claimed = list(would)
-                sent += claimed
-            else:
-                claimed = _replay_chunk(chunk, by=by, publisher=publisher, sent=sent, failed=failed)
-            skipped += states_of(set(chunk) - set(claimed))
-    if repair is not None and sent and not dry_run:
-        _log.info("dead letter %s was sent repaired, by %s", sent[0], by, extra={"letter": str(sent[0])})
-    return ReplayOutcome(sent=tuple(sent), skipped=dict(skipped), failed=failed, dry_run=dry_run)
+    known = set()
+    for letter_id, state, verdict, text in items.values_list("letter_id", "state", "verdict", "error"):
+        known.add(letter_id)
+        if state != ItemState.NOT_SENT:
+            sent.append(letter_id)
+        elif text or verdict == ItemVerdict.CANCELLED:
+            failed[letter_id] = text or error
+        elif verdict == ItemVerdict.TOO_OFTEN:
+            skipped[verdict] += 1
+        else:
+            left.append(letter_id)
+    skipped += states_of(left)
+    missing = len(ids) - len(known)
+    return ReplayOutcome(
+        sent=tuple(sent),
+        skipped=dict(skipped + Counter({MISSING: missing})),
+        failed=failed,
+        operation=operation.pk,
+    )
 
 
-class _Publisher:
-    """One broker connection for a whole replay, opened at the first letter."""
-
-    def __init__(
-        self, *, app: Celery | None, queue: str | None, repair: Repair | None, stack: ExitStack
-    ) -> None:
-        self._app = app
-        self._queue = queue
-        self._repair = repair
-        self._stack = stack
-        self._connection: Connection | None = None
-        self._unreachable: str | None = None
-
-    def send(self, letter: DeadLetter) -> None:
-        """Returns when the broker has the message. Raises BrokerUnreachable, or what else failed."""
-        if self._unreachable is not None:
-            raise BrokerUnreachable(self._unreachable)
-        record = letter.record()
-        if self._repair is not None:
-            record = repaired(record, self._repair)
-        app = self._app if self._app is not None else celery_app()
-        destination = destination_of(record, queue=self._queue, is_fanout=lambda name: _is_fanout(app, name))
-        try:
-            if self._connection is None:
-                self._connection = self._stack.enter_context(confirming_connection(app))
-        except (KombuError, OSError) as exc:
-            self._unreachable = _text_of(exc)
-            raise BrokerUnreachable(self._unreachable) from exc
-        connection = self._connection
-        try:
-            publish_raw(
-                connection,
-                body=record.payload.body,
-                content_type=record.payload.content_type,
-                content_encoding=record.payload.content_encoding,
-                headers=headers_for_replay(record, letter_id=letter.pk, task_id=letter.replay_task_id),
-                exchange=destination.exchange,
-                routing_key=destination.routing_key,
-                declare=_declared(app, destination),
-                # Without it RabbitMQ confirms, and drops, a message that no queue takes.
-                mandatory=True,
-                confirm_timeout=_CONFIRM_SECONDS,
-                **properties_for_replay(record, task_id=letter.replay_task_id),
-            )
-        except connection.connection_errors as exc:
-            self._unreachable = _text_of(exc)
-            raise BrokerUnreachable(self._unreachable) from exc
+def _why_it_paused(operation_id: UUID) -> str:
+    row = Operation.objects.using(database_alias()).filter(pk=operation_id, state=OperationState.PAUSED)
+    return row.values_list("pause_detail", flat=True).first() or ""
 
 
-def _replay_chunk(
-    chunk: Sequence[UUID], *, by: str, publisher: _Publisher, sent: list[UUID], failed: dict[UUID, str]
-) -> list[UUID]:
-    token = uuid4()
-    now = timezone.now()
-    letters_of(chunk).claim(by=clip(by, NAME_LENGTH), token=token, now=now, stale_before=_stale_before())
-    claimed_at = time.monotonic()
-    letters = list(letters_of(chunk).replaying().claimed_with(token).order_by("failed_at", "pk"))
-    done: list[UUID] = []
+def _dry_run(ids: list[UUID], *, over_limit: bool) -> ReplayOutcome:
+    would: list[UUID] = []
+    skipped: Counter[str] = Counter()
+    for chunk in _chunks(ids):
+        fit = letters_of(chunk).replayable(stale_before=_stale_before())
+        too_often = 0
+        if not over_limit:
+            limit = dlq_settings().replay_limit
+            too_often = fit.filter(replay_number__gte=limit).count()
+            fit = fit.filter(replay_number__lt=limit)
+        here = list(fit.values_list("pk", flat=True))
+        would += here
+        skipped += states_of(set(chunk) - set(here)) - Counter({State.OPEN.value: too_often})
+        skipped += Counter({ItemVerdict.TOO_OFTEN.value: too_often})
+    return ReplayOutcome(sent=tuple(would), skipped=dict(skipped), failed={}, dry_run=True)
+
+
+def _edited(letter_id: UUID, repair: Repair) -> dict[UUID, Sealed] | str:
+    """The repaired message, sealed; or why there is none, which the letter says too."""
+    letter: DeadLetter | None = letters_of([letter_id]).first()
+    if letter is None:
+        return {}
     try:
-        for letter in letters:
-            if time.monotonic() - claimed_at > dlq_settings().stale_claim_seconds * _RENEW_AT:
-                # What is sent is marked first: unmarked and not renewed, it would be sent again.
-                sent += _mark(done, token)
-                letters_of(chunk).renew_claim(token, now=timezone.now())
-                claimed_at = time.monotonic()
-                if not letters_of([letter.pk]).replaying().claimed_with(token).exists():
-                    failed[letter.pk] = "another replay took this letter over"
-                    continue
-            error = _send(letter, publisher)
-            if error is None:
-                done.append(letter.pk)
-            else:
-                letters_of([letter.pk]).give_back(token, error=error)
-                failed[letter.pk] = error
-    finally:
-        # Also when we are interrupted: what was sent is marked before we go.
-        sent += _mark(done, token)
-    return [letter.pk for letter in letters]
-
-
-def _send(letter: DeadLetter, publisher: _Publisher) -> str | None:
-    """None, or why the letter was not sent."""
-    try:
-        publisher.send(letter)
-    except Exception as exc:  # Whatever it was, this letter is given back with its text; the others go on.
-        error = _text_of(exc)
-        fields = {"letter": str(letter.pk), "task_id": letter.task_id}
-        _log.warning("dead letter %s was not sent again: %s", letter.pk, error, extra=fields)
-        return error
-    return None
-
-
-def _mark(done: list[UUID], token: UUID) -> list[UUID]:
-    """Mark as replayed what was sent, and hand it over: `done` is empty afterwards."""
-    marked = list(done)
-    if marked:
-        letters_of(marked).finish_replay(token, now=timezone.now())
-        done.clear()
-    return marked
+        return {letter.pk: sealed_record(repaired(letter.record(), repair))}
+    except (CannotUnseal, NotRepaired) as exc:
+        error = str(exc)
+    except Exception as exc:
+        error = error_text(exc)
+    letters_of([letter_id]).open().update(replay_error=error)
+    return error
 
 
 def _stale_before() -> datetime:
     return timezone.now() - timedelta(seconds=dlq_settings().stale_claim_seconds)
 
 
-def _only(ids: list[UUID]) -> list[UUID]:
-    if len(ids) != 1:
-        raise ValueError(f"a repaired message is that of one letter, not of {len(ids)}")
-    return ids
-
-
-def _refuse_unknown(queue: str, app: Celery | None) -> None:
-    try:
-        queues = (app if app is not None else celery_app()).amqp.queues
-    except NoCeleryApp:
-        return  # Nothing can be sent: each letter will say so.
-    if queue not in queues:
-        raise UnknownQueue(
-            f"the Celery app knows no queue {queue!r}, so perhaps no worker reads it; "
-            f"it knows: {', '.join(sorted(map(str, queues)))}"
-        )
-
-
-def _declared(app: Celery, destination: Destination) -> tuple[Queue, ...]:
-    name = destination.queue or destination.routing_key
-    queues = app.amqp.queues
-    return (queues[name],) if name in queues else ()
-
-
-def _is_fanout(app: Celery, queue: str) -> bool:
-    queues = app.amqp.queues
-    return queue in queues and queues[queue].exchange is not None and queues[queue].exchange.type == "fanout"
-
-
-def _text_of(exc: BaseException) -> str:
-    if isinstance(exc, (BrokerUnreachable, CannotUnseal, NoDestination, NotRepaired)):
-        return str(exc)
-    return clip(without_credentials(f"{type(exc).__name__}: {exc}"), 2000)
+def _chunks(ids: list[UUID]) -> Iterator[list[UUID]]:
+    rest = iter(ids)
+    while chunk := list(islice(rest, _CHUNK)):
+        yield chunk

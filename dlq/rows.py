@@ -21,6 +21,8 @@ from hardening.core.letter import DeadLetter as LetterRecord
 from hardening.core.letter import dump_letter
 from hardening.core.reasons import Reason
 
+from .conf import dlq_settings
+from .fingerprint import fingerprint_of
 from .models import NAME_LENGTH, VERDICT_LENGTH, Attempt, DeadLetter
 from .sealing import seal
 from .text import clean, clip, fit_integer, whole_number
@@ -96,6 +98,7 @@ def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) ->
         argument_names=_names(letter.argument_names),
         release=clip(letter.release, NAME_LENGTH),
         versions=_texts(letter.versions),
+        fingerprint=_fingerprint(letter, last),
         first_seen_at=min(started, default=failed_at),
         failed_at=failed_at,
         stored_at=now,
@@ -129,6 +132,17 @@ def attempt_rows(attempts: Iterable[AttemptRecord], *, letter_id: UUID) -> list[
         )
         for number, attempt in sorted(chosen.items())
     ]
+
+
+def _fingerprint(letter: LetterRecord, last: AttemptRecord | None) -> str:
+    return fingerprint_of(
+        task_name=str(letter.task_name),
+        reason=str(letter.reason),
+        error_class=str(last.error_class) if last else "",
+        message=str(last.message) if last else "",
+        traceback=str(last.traceback) if last else "",
+        packages=dlq_settings().project_packages,
+    ).value
 
 
 def _verdict(reason: object, last: AttemptRecord | None) -> str:

@@ -23,18 +23,20 @@ class Selection:
     reason: str | None = None
     error_class: str | None = None
     verdict: str | None = None
+    group: str | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether it means every letter."""
-        return not self._filters()
+        return not self.filters()
 
     def letters(self) -> DeadLetterQuerySet:
         """The letters that all given filters allow."""
-        letters: DeadLetterQuerySet = DeadLetter.objects.using(database_alias()).filter(**self._filters())
+        letters: DeadLetterQuerySet = DeadLetter.objects.using(database_alias()).filter(**self.filters())
         return letters
 
-    def _filters(self) -> dict[str, Any]:
+    def filters(self) -> dict[str, Any]:
+        """What was given, as lookups."""
         given = {
             "state": self.state,
             "task_name": self.task,
@@ -42,6 +44,7 @@ class Selection:
             "reason": self.reason,
             "error_class": self.error_class,
             "verdict": self.verdict,
+            "fingerprint": self.group,
         }
         return {name: value for name, value in given.items() if value is not None}
 

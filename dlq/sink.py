@@ -1,11 +1,13 @@
 """DatabaseSink: when `keep` returns, the letter is committed, once, however many processes hand it in.
 
-The argument. The unique constraint (delivery key, replay number, body digest, occurrence) decides,
-nobody else. A letter is first written as occurrence 1 without looking. If the constraint refuses it,
-we look at the newest occurrence n of the digest. Is it live, one UPDATE counts the capture, provided
-that it is still live. Is it closed, it is so for good (closed states have no way out), and n + 1 is
-written: if anybody else wrote n + 1 since we looked, the constraint refuses ours. Whenever the store
-says no, we look again. An occurrence is only written over a closed one, so at most one is live.
+The argument. Two unique constraints decide, nobody else: no number is given twice (delivery key, replay
+number, body digest, occurrence), and of one digest one letter is live (live_digest, which the database
+computes: the digest while the letter is live, NULL otherwise). A letter is first written as occurrence 1
+without looking. If a constraint refuses it, we look: is a letter of the digest live, one UPDATE counts the
+capture, provided that it is still live. Are all closed, the number after the greatest, n + 1, is written.
+Whatever others do since we looked (capture the same, restore a discarded letter, purge closed ones so that a
+number is free again), a letter that was live at our commit makes it fail, and we look again. So neither
+restoring nor purging takes part in this argument: they need not know of the numbers.
 
 A connection that breaks at commit leaves it open whether the letter is stored. It is handed in again:
 stored once or not at all, it is stored once afterwards, perhaps with one capture too many.
@@ -17,6 +19,10 @@ So the database is asked: if it takes a small letter, rolled back at once, then 
 A database that is silent, as one behind a broken network, is down after some seconds: a worker's parent keeps
 letters too, and does nothing else meanwhile. The letter goes on to the broker. Should the database have taken
 it all the same, it is handed in again from there, as above.
+
+A database that is locked is tried again for some seconds, with a sleep before each try. On SQLite nothing
+else waits, whatever `timeout` the project has: a greenlet that waits for the file in SQLite's code stops all
+others, perhaps the one that holds it (see `hardening.core.connection.brief_connection`).
 """
 
 from __future__ import annotations
@@ -34,9 +40,10 @@ from django.db import (
     connections,
     transaction,
 )
+from django.db.models import F
 from django.utils import timezone
 
-from hardening.core.connection import bounded_connection, drop_connection, own_connection
+from hardening.core.connection import bounded_connection, brief_connection, drop_connection
 from hardening.core.errors import SinkUnavailable
 from hardening.core.letter import Attempt as AttemptRecord
 from hardening.core.letter import DeadLetter as LetterRecord
@@ -47,6 +54,7 @@ from .conf import database_alias, dlq_settings
 from .errors import CannotSeal
 from .inserting import insert
 from .models import Attempt, DeadLetter
+from .operations.outcomes import came_back
 from .rows import attempt_rows, body_digest, letter_row
 from .states import CLOSED
 from .text import without_credentials
@@ -104,7 +112,7 @@ class DatabaseSink:
                 raise SinkUnavailable(why) from failure
             if broken >= _MOST_BROKEN_CONNECTIONS or waited > _LOCK_PATIENCE_SECONDS:
                 raise self._not_kept(letter, alias, failure) from failure
-            time.sleep(random() * _PAUSE_SECONDS)
+            _pause()
 
     def close(self) -> None:
         """Close this thread's connection: for a parent process that will fork. Safe to call at any time."""
@@ -126,12 +134,14 @@ class DatabaseSink:
             DeadLetter.objects.using(alias).filter(
                 pk=row.replay_of_id, delivery_key=row.delivery_key, replay_number=row.replay_number - 1
             ).prove_replayed(now=now)
+            came_back(row, alias=alias)
         return True
 
     def _keep_known(self, letter: LetterRecord, alias: str) -> bool:
         same = DeadLetter.objects.using(alias).filter(body_digest=body_digest(letter))
         # Outside the transaction: SQLite cannot turn a read into a write while others write.
-        newest = same.order_by("-occurrence").values_list("pk", "occurrence", "state").first()
+        live_first = same.order_by(F("live_digest").desc(nulls_last=True), "-occurrence")
+        newest = live_first.values_list("pk", "occurrence", "state").first()
         if newest is None or newest[2] in CLOSED:
             return self._keep_new(letter, alias, occurrence=newest[1] + 1 if newest else 1)
         with transaction.atomic(using=alias):
@@ -162,23 +172,32 @@ class DatabaseSink:
             payload=Payload(body=b"[]", content_type=None, content_encoding=None),
             failed_at=now,
         )
-        try:
-            row = letter_row(record, keys=dlq_settings().encryption_keys, now=now)
-            with _connection(alias), transaction.atomic(using=alias):
-                insert(row, attempt_rows(record.attempts, letter_id=row.pk), alias=alias)
-                transaction.set_rollback(True, using=alias)
-        # Whatever it is, it is not the letter's fault.
-        except Exception:
-            drop_connection(alias)
-            return False
-        return True
+        began = time.monotonic()
+        while True:
+            try:
+                row = letter_row(record, keys=dlq_settings().encryption_keys, now=now)
+                with _connection(alias), transaction.atomic(using=alias):
+                    insert(row, attempt_rows(record.attempts, letter_id=row.pk), alias=alias)
+                    transaction.set_rollback(True, using=alias)
+                return True
+            # Whatever it is, it is not the letter's fault.
+            except Exception as exc:
+                locked = isinstance(exc, OperationalError) and _is_lock_conflict(exc)
+                if not locked or time.monotonic() - began > _LOCK_PATIENCE_SECONDS:
+                    drop_connection(alias)
+                    return False
+            _pause()
 
 
 def _connection(alias: str) -> AbstractContextManager[None]:
-    # A file answers, or says that it is locked, by itself.
+    # A file answers by itself; but it has one writer, for whom nobody may wait in SQLite's code.
     if connections[alias].vendor == "sqlite":
-        return own_connection(alias)
+        return brief_connection(alias)
     return bounded_connection(alias, _ANSWER_SECONDS)
+
+
+def _pause() -> None:
+    time.sleep(random() * _PAUSE_SECONDS)
 
 
 def _is_lock_conflict(exc: Exception) -> bool:

@@ -24,11 +24,15 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     # To REPLAYING again: a claim whose holder died is taken over.
     State.REPLAYING: frozenset({State.REPLAYED, State.OPEN, State.REPLAYING}),
     State.REPLAYED: frozenset(),
-    State.DISCARDED: frozenset(),
+    # Discarding is an archive. Restored only while no other letter of the same work is live: the database
+    # sees to it (dlq_letter_live_once).
+    State.DISCARDED: frozenset({State.OPEN}),
 }
 
-LIVE: tuple[State, ...] = tuple(state for state in State if TRANSITIONS[state])
-CLOSED: tuple[State, ...] = tuple(state for state in State if not TRANSITIONS[state])
+LIVE: tuple[State, ...] = (State.OPEN, State.REPLAYING)
+"""The same failure seen again belongs to a letter in one of these. At most one of each work is."""
+CLOSED: tuple[State, ...] = (State.REPLAYED, State.DISCARDED)
+"""Nobody works on these; only these may be purged."""
 
 
 def may_become(now: State, then: State) -> bool:

@@ -58,10 +58,14 @@ class Unclassified:
         return settings_snippet([each.error_class for each in self.classes])
 
 
-def unclassified() -> Unclassified:
-    """At most MOST_CLASSES classes, in two queries. A letter without an error class asks for no rule."""
+def unclassified(among: DeadLetterQuerySet | None = None) -> Unclassified:
+    """At most MOST_CLASSES classes, in two queries. A letter without an error class asks for no rule.
+
+    `among`: of these letters only.
+    """
+    every: DeadLetterQuerySet = DeadLetter.objects.using(database_alias()).all()
     letters = (
-        DeadLetter.objects.using(database_alias())
+        (every if among is None else among)
         .filter(state=State.OPEN, verdict=UNKNOWN)
         .exclude(error_class="")
         .order_by()

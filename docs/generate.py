@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlq.conf import DlqSettings
+from dlq.thresholds import AlertThresholds
 from docs import classification, retry_policy
 from hardening.conf import HardeningSettings
 from hardening.core.reasons import Reason
@@ -31,7 +32,11 @@ def pages() -> dict[str, str]:
 
 def _settings() -> str:
     lines = [HEAD, "# Settings", ""]
-    for name, cls in (("HARDENING", HardeningSettings), ("DLQ", DlqSettings)):
+    for name, cls in (
+        ("HARDENING", HardeningSettings),
+        ("DLQ", DlqSettings),
+        ('DLQ["ALERTS"]', AlertThresholds),
+    ):
         lines += [
             f"## `{name}`",
             "",

@@ -21,8 +21,10 @@ class HardeningConfig(AppConfig):
         from celery.signals import before_task_publish, celeryd_after_setup, worker_init
 
         from . import checks  # noqa: F401  (registers itself)
+        from .alerts.engine import ALERTS_DUTY
         from .conf import REPORT, load_settings
         from .core.duties import offer_duty
+        from .core.successes import offer_successes
         from .intake.garbage import GARBAGE_DUTY
         from .plugin import harden_every_app
 
@@ -30,6 +32,8 @@ class HardeningConfig(AppConfig):
         if load_settings()[0].mode != REPORT:
             before_task_publish.connect(_note_first_publish, weak=False, dispatch_uid="hardening.first")
             offer_duty(GARBAGE_DUTY)
+            offer_successes("hardening.twins.replays.RecordedSuccesses")
+            offer_duty(ALERTS_DUTY)
         worker_init.connect(_open_gate, weak=False, dispatch_uid="hardening.gate")
         celeryd_after_setup.connect(_redact_logs, weak=False, dispatch_uid="hardening.logs")
 

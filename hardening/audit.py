@@ -6,6 +6,7 @@ from typing import Any
 
 from celery import Celery
 
+from .alerts.channel import channel_findings
 from .capture import chosen_sink
 from .conf import HardeningSettings, load_settings
 from .core.findings import Finding, Level
@@ -16,6 +17,7 @@ from .effective import MISSING, current_value
 from .enforced import Enforced
 from .leases.findings import lease_findings
 from .plugin import Hardened, hardened, policies_of, unreached
+from .poison.elsewhere import nowhere_findings
 from .poison.terms import task_terms
 from .policy import TaskPolicy
 from .private import version_findings
@@ -53,8 +55,10 @@ def audit(app: Celery, *, pool_is_known: bool = False) -> list[Finding]:
         findings += _limit_findings(tasks)
     findings += _sink_findings(app, settings)
     findings += _store_findings(app, settings)
+    findings += channel_findings(settings.alert_rules)
     findings += lease_findings(app, state.transport, settings.lease_terms)
     findings += queue_findings(app, state.transport, settings.poison_terms.limit)
+    findings += nowhere_findings(app, settings.poison_terms)
     return findings
 
 

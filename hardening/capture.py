@@ -21,7 +21,7 @@ from .classification.current import project_classifier
 from .conf import HardeningSettings, load_settings
 from .core.events import letter_kept, tell
 from .core.identity import ATTEMPTS_HEADER, identity_of
-from .core.letter import Attempt, Canvas, DeadLetter, Payload, dump_letter, load_letter
+from .core.letter import COMPRESSED, Attempt, Canvas, DeadLetter, Payload, dump_letter, load_letter
 from .core.loading import load_backend
 from .core.parking import publish_letter
 from .core.reasons import Reason
@@ -370,6 +370,12 @@ def delivery_of(message: Any) -> Delivery:
     properties = message.properties or {}
     if DELIVERY in properties:
         properties = {key: value for key, value in properties.items() if key != DELIVERY}
+    if (
+        getattr(message, "errors", None)
+        and isinstance(properties, Mapping)
+        and "compression" in (message.headers or {})
+    ):
+        properties = {**properties, COMPRESSED: True}  # kombu keeps the body of such a one as it came.
     return Delivery(
         message.body,
         message.content_type,

@@ -17,8 +17,11 @@ see `twins.work`), or whose process was lost under it. One question to Redis, wh
 acknowledged; most go on at once. The others are held here, and each turn of the worker does what is missing:
 a part that is not counted although its success is stored is counted, a body whose claim has run out is
 published, both by Celery's own `on_chord_part_return`, which counts a member once, however often it is
-called. This is done by the worker's parent, as Celery does it for failures that only the parent sees: no
-child, no thread and no time limit waits.
+called. This is done by the worker's parent, in the thread that tells (see `telling`), as Celery does it for
+failures that only the parent sees: no child and no time limit waits.
+
+A failure that the parent tells is a part as well: it is told again until its chord goes on, as long as this
+worker lives.
 
 - The worker dies while it holds one: the message was never acknowledged, comes back, and is asked about.
 - It dies in the midst of publishing, with a claim of its own: the same.
@@ -26,20 +29,20 @@ child, no thread and no time limit waits.
   in the log that names the chord.
 
 Celery 5.6 knows no claim and asks no result before it gives a message back: whoever comes again counts and
-publishes. Nothing is done there, nor for other result backends. Two holes of its own stay: a member that died
-counted and returns something else the next time counts twice, and the chord never ends; and with
+publishes. No member is held there, nor for other result backends; a failure that the parent tells takes the
+place of what the member counted before. Two holes of its own stay: a member that died counted and returns
+something else the next time counts twice, and the chord never ends; and with
 `worker_deduplicate_successful_tasks` one that died before it was counted is not run again, and never counts.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -48,7 +51,8 @@ from celery import Celery, states
 from celery.app.task import Context
 
 from .history import class_path
-from .private import CHORD_CLAIM_SCRIPT, CHORD_KEYS
+from .standing import Standing, has_claims, standing_of
+from .telling.teller import teller_for
 
 __all__ = ["Chords", "Standing", "chords_for", "standing_of"]
 
@@ -63,15 +67,6 @@ LONGEST_SECONDS = 600.0
 """How long a message is held at most."""
 
 
-class Standing(Enum):
-    """How a member's chord stands."""
-
-    SETTLED = "it goes on without this member"
-    UNCOUNTED = "its part is not counted"
-    CLAIMED = "somebody is to publish its body, or died of it"
-    OPEN = "it is complete, and nobody publishes its body"
-
-
 @dataclass(slots=True, eq=False)
 class _Held:
     request: Any
@@ -83,8 +78,14 @@ class _Held:
 class Chords:
     """The members that one worker holds. Used from its main loop, or from its greenlets."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        ask: Callable[[Callable[[], Standing]], Standing] = lambda question: question(),
+    ) -> None:
+        """`ask` has a question answered, in time or not at all: then it raises."""
         self._clock = clock
+        self._ask = ask
         self._held: list[_Held] = []
         self._busy = False
 
@@ -98,7 +99,7 @@ class Chords:
         if not _is_member(request):
             return False
         try:
-            if standing_of(request) is Standing.SETTLED:
+            if self._ask(partial(standing_of, request)) is Standing.SETTLED:
                 return False
         # Redis may refuse in any way that it has: asked again at the next turn.
         except Exception as exc:
@@ -122,7 +123,7 @@ class Chords:
     def _settle(self, held: _Held) -> bool:
         request, now = held.request, self._clock()
         try:
-            standing = _moved_on(request)
+            standing = self._ask(partial(_moved_on, request))
         except Exception as exc:
             if now - held.since >= LONGEST_SECONDS:
                 self._give_up(held, f"does not answer: {class_path(type(exc))}")
@@ -164,37 +165,11 @@ def _moved_on(request: Any) -> Standing:
     return standing_of(request)
 
 
-def standing_of(request: Any) -> Standing:
-    """Ask Redis. One round trip."""
-    backend = request.task.backend
-    results, more, size, counted, claim = (
-        backend.get_key_for_group(request.group, ending) for ending in CHORD_KEYS
-    )
-    index = "+inf" if request.group_index is None else request.group_index
-    with backend.client.pipeline(transaction=True) as pipe:
-        pipe.get(claim).sismember(counted, f"{request.id}:{index}").get(size).get(more)
-        (pipe.zcard if backend._chord_zset else pipe.llen)(results)
-        claimed, is_counted, wanted, extra, ready = pipe.execute()
-    if claimed in (b"done", "done"):
-        return Standing.SETTLED
-    if not is_counted:
-        return Standing.UNCOUNTED
-    if wanted is None or ready != int(wanted) + int(extra or 0):
-        return Standing.SETTLED
-    return Standing.OPEN if claimed is None else Standing.CLAIMED
-
-
 def _is_member(request: Any) -> bool:
     """Whether it is a member of a chord whose body can be left behind."""
-    if not (request.group and request.task.acks_late and _has_claims(request.task.backend)):
+    if not (request.group and request.task.acks_late and has_claims(request.task.backend)):
         return False
     return bool(request.chord)
-
-
-def _has_claims(backend: Any) -> bool:
-    """Whether it is Redis, and Celery's that claims a body before it publishes it."""
-    module: Any = sys.modules.get("celery.backends.redis")  # Who has the backend loaded it.
-    return hasattr(module, CHORD_CLAIM_SCRIPT) and isinstance(backend, module.RedisBackend)
 
 
 @contextmanager
@@ -228,5 +203,5 @@ def chords_for(app: Celery) -> Chords:
     """Those of an app's worker in this process."""
     found = _all.get(app)
     if found is None:
-        found = _all[app] = Chords()
+        found = _all[app] = Chords(ask=teller_for(app).ask)
     return found

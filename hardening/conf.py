@@ -9,6 +9,7 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings as django_settings
 
+from .alerts.rules import AlertRules, alerts_of
 from .core.findings import Finding, Level
 from .core.parking import DEAD_LETTER_QUEUE
 from .core.settings import read_settings
@@ -95,6 +96,11 @@ class HardeningSettings:
     waits "BASE" "1 s" after the first and twice as long after each, at most "CAP" "60 s". "LAST_TRY_QUEUE"
     None, or the queue of its last try. A task may say otherwise by `poison_limit` and `poison_queue`."""
 
+    alerts: Mapping[str, Any] = field(default_factory=dict, metadata={"secret": True})
+    """Who is told of incidents: "CHANNELS", a list of {"BACKEND": dotted path, "OPTIONS": {...}, "NAME",
+    "MIN_SEVERITY"}, without it the log; again after "REMIND_EVERY" "6 h"; "MUTED" () names conditions that
+    are not looked at; "BASE_URL" "" stands before links."""
+
     release: str = ""
     """The project's release, kept with each letter."""
 
@@ -142,6 +148,11 @@ class HardeningSettings:
         return intake_of(self.intake)[0]
 
     @property
+    def alert_rules(self) -> AlertRules:
+        """`alerts`, read."""
+        return alerts_of(self.alerts)[0]
+
+    @property
     def shutdown_rules(self) -> Shutdown:
         """`shutdown`, read."""
         return shutdown_of(self.shutdown)[0]
@@ -181,6 +192,7 @@ def load_settings() -> tuple[HardeningSettings, list[Finding]]:
     findings += shutdown_of(settings.shutdown)[1]
     findings += intake_of(settings.intake)[1]
     findings += rules_of(settings.revoked)[1]
+    findings += alerts_of(settings.alerts)[1]
     return settings, findings + _classify_findings(settings)
 
 

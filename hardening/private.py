@@ -72,6 +72,13 @@ PRIVATE_SYMBOLS: tuple[tuple[str, str, str], ...] = (
         "Consumer._new_prefetch_count",
         "credits lent to messages that are held back",
     ),
+    (
+        "celery.worker.consumer.consumer",
+        "Consumer.max_prefetch_count",
+        "the prefetch count of a green pool after a reconnect",
+    ),
+    ("celery.concurrency.gevent", "TaskPool._pool", "how many greenlets a pool has room for"),
+    ("celery.worker.consumer.consumer", "Consumer.connect", "leases of the connection that takes tasks"),
     ("celery.concurrency.asynpool", "AsynPool._on_hard_timeout", "time limits that outlive a connection"),
     ("celery.concurrency.asynpool", "AsynPool._on_soft_timeout", "time limits that outlive a connection"),
     ("celery.worker.state", "active_requests", "copies of a message in one worker"),
@@ -133,6 +140,9 @@ def _minor(package: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
+_REDIS = "kombu.transport.redis"
+
+
 def version_findings() -> list[Finding]:
     """Versions that we have not read, and private symbols that are gone: each stops a worker."""
     findings = []
@@ -149,7 +159,7 @@ def version_findings() -> list[Finding]:
                 )
             )
     for module, path, why in PRIVATE_SYMBOLS:
-        if not _exists(module, path):
+        if not _exists(module, path) and not _is_unused(module):
             findings.append(
                 Finding(
                     code="CH004",
@@ -160,6 +170,17 @@ def version_findings() -> list[Finding]:
                 )
             )
     return findings
+
+
+def _is_unused(module: str) -> bool:
+    """Whether the Redis transport cannot be loaded: what it needs is not installed, as on RabbitMQ alone."""
+    if module != _REDIS:
+        return False
+    try:
+        import_module(module)
+    except (ImportError, AttributeError):  # Without redis-py it is None there, and has no classes.
+        return True
+    return False
 
 
 def _exists(module: str, path: str) -> bool:

@@ -29,6 +29,8 @@ from .poison.returned import note_returned
 from .poison.watch import poison_for
 from .private import celery_version
 from .returning import FIRST_SEEN, RetryNotSent, returning_for
+from .telling.apart import apart
+from .telling.teller import NoAnswer, teller_for
 from .trace import CUT_OFF, error_of
 from .twins.here import is_severed, succeeded
 from .twins.watch import twins_for
@@ -76,6 +78,7 @@ class HardenedRequest(CountedRequest):
         mine: Any = self
         properties = mine._request_dict.get("properties") or {}
         mine._request_dict["properties"] = {**properties, DELIVERY: delivery_of(message)}
+        _drop_what_is_no_field(mine._request_dict)
         if FIRST_SEEN and mine.id in FIRST_SEEN:
             mine._request_dict.setdefault(FIRST_HEADER, first_header(FIRST_SEEN[mine.id], mine.id))
         if may_have_twin(message):
@@ -102,6 +105,10 @@ class HardenedRequest(CountedRequest):
 
     def on_failure(self: Any, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         """The task failed. Acknowledged only when its letter is kept, by the child or here."""
+        with apart(self):
+            return self._on_failure(exc_info, send_failed_event, return_ok)
+
+    def _on_failure(self: Any, exc_info: Any, send_failed_event: bool, return_ok: bool) -> Any:
         self.ended_otherwise = True
         self.in_doubt = self.in_doubt or not return_ok
         exc = error_of(exc_info)
@@ -220,6 +227,10 @@ class HardenedRequest(CountedRequest):
         """A time limit passed. A hard one ended the task: kept, reported and acknowledged once."""
         if soft:
             return super().on_timeout(soft, timeout)
+        with apart(self):
+            return self._on_hard_timeout(timeout)
+
+    def _on_hard_timeout(self: Any, timeout: float) -> Any:
         self.ended_otherwise = self.in_doubt = True
         exc = TimeLimitExceeded(timeout)
         try:
@@ -227,12 +238,27 @@ class HardenedRequest(CountedRequest):
         except LetterNotKept as not_kept:
             return self._hold(not_kept)
         if _HARD_LIMIT_RUNS_HOOKS:
-            return self._report(super().on_timeout, soft, timeout)
+            return self._report(super().on_timeout, False, timeout)
         logger.error("hard time limit (%ss) exceeded for %s[%s]", timeout, self.name, self.id)
         # Celery 5.6 runs no failure hook on a hard limit; 5.7 does, and so does every failure.
         info = info_of(exc)
         self._report(self.task.on_failure, exc, self.id, self.args, self.kwargs, info, acknowledge=False)
         return self._report(super().on_failure, info, True, False)
+
+    def _announce_revoked(self: Any, *args: Any) -> None:
+        with apart(self):
+            super()._announce_revoked(*args)  # type: ignore[misc]
+
+    def _announce_cancelled(self: Any, *args: Any, **options: Any) -> None:
+        with apart(self):
+            super()._announce_cancelled(*args, **options)  # type: ignore[misc]
+
+    def _success_was_stored(self: Any) -> Any:
+        """As Celery 5.7 asks; a result backend that does not answer in time has stored none."""
+        try:
+            return teller_for(self._app).ask(super()._success_was_stored)
+        except NoAnswer:
+            return False
 
     def _final_reason(self: Any, exc: BaseException) -> Reason | None:
         """The reason of a failure that ends the message's life here, or None when it goes on living."""
@@ -280,7 +306,8 @@ class HardenedRequest(CountedRequest):
         can be told: without it the work would run again although its letter waits for an operator."""
         self._teller, self._end_after = get_ident(), None
         try:
-            report(*args)
+            with apart(self):
+                report(*args)
         # Result backend, hook or errback: whatever fails here, the letter is kept.
         except Exception:
             logger.exception(
@@ -313,3 +340,10 @@ class HardenedRequest(CountedRequest):
             traceback=exc_info.traceback,
             einfo=exc_info,
         )
+
+
+def _drop_what_is_no_field(fields: dict[str, Any]) -> None:
+    """Headers that a result backend would take for what Celery keeps in a request, and stumble over."""
+    fields.pop("_children", None)
+    if not isinstance(fields.get("headers"), (dict, type(None))):
+        del fields["headers"]

@@ -19,6 +19,8 @@ from celery.utils.serialization import get_pickleable_exception
 from kombu.exceptions import EncodeError, OperationalError
 
 from .capture import DELIVERY, LetterNotKept, keeper_for
+from .core.events import replay_succeeded, tell
+from .core.identity import LETTER_HEADER, identity_of
 from .core.reasons import Reason
 from .current import running
 from .execution import Execution, is_greenlet_exit
@@ -80,6 +82,7 @@ def _outcome(execution: Execution, request: Any, outcome: Any) -> Any:
     if info is None:
         if isinstance(outcome.retval, ExceptionInfo):
             return _after_no_start(execution, request, outcome)
+        _tell_success(execution)
         return outcome
     if isinstance(info.retval, MemoryError) and not execution.is_over:  # Of a hook before the body.
         outcome = _answer(states.IGNORED, execution.without_memory(info.retval))
@@ -89,6 +92,23 @@ def _outcome(execution: Execution, request: Any, outcome: Any) -> Any:
     if execution.kept or execution.retry_sent or not _is_final(info):
         return outcome
     return _after_late_failure(execution, request, outcome)
+
+
+def _tell_success(execution: Execution) -> None:
+    """Of what was sent again for a letter; nothing else pays."""
+    headers = execution.delivery.headers
+    if not execution.finished or LETTER_HEADER not in (headers or ()):
+        return
+    identity = identity_of(headers, execution.task_id)
+    if identity.replay_of is not None:
+        tell(
+            replay_succeeded,
+            letter_id=identity.replay_of,
+            task_id=execution.task_id,
+            task_name=execution.task.name,
+            delivery_key=identity.delivery_key,
+            replay_number=identity.replay_number,
+        )
 
 
 def _is_final(info: Any) -> bool:

@@ -15,6 +15,7 @@ from .holding import holding_for
 from .poison.memory import SAMPLED_EVERY_SECONDS
 from .poison.watch import poison_for
 from .returning import returning_for
+from .telling.teller import teller_for
 from .twins.watch import twins_for
 
 __all__ = ["Upkeep"]
@@ -51,7 +52,8 @@ class Upkeep(bootsteps.StartStopStep):
             repeat(HELD_EVERY_SECONDS, _guarded("deaths of tasks", poison.upkeep)),
             repeat(SAMPLED_EVERY_SECONDS, _guarded("memory", partial(poison.sample, consumer.pool))),
         ]
-        self.shutdown(consumer)
+        self._take_off_lasting()
+        teller_for(app).start()
         self._lasting = [repeat(twins.renew_every, _guarded("twins", twins.renew))]
         self._entries += [
             repeat(duty.every_seconds, _guarded(duty.name, _run(duty, app))) for duty in duties()
@@ -64,7 +66,11 @@ class Upkeep(bootsteps.StartStopStep):
         self._entries = []
 
     def shutdown(self, consumer: Any) -> None:
-        """Take off the rest."""
+        """Take off the rest, and say what is told to nobody."""
+        self._take_off_lasting()
+        teller_for(consumer.app).close()
+
+    def _take_off_lasting(self) -> None:
         for entry in self._lasting:
             entry.cancel()
         self._lasting = []

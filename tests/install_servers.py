@@ -39,7 +39,7 @@ NEEDED = (
     Needed(what="MariaDB", programs=("mariadbd", "mariadb-install-db"), packages=("mariadb-server",)),
     Needed(what="Redis", programs=("redis-server",), packages=("redis-server",)),
     Needed(what="PostgreSQL", programs=("initdb",), packages=("postgresql",)),
-    Needed(what="Chromium", programs=("chromium", "chromedriver"), packages=("chromium", "chromium-driver")),
+    Needed(what="Chromium", programs=("chromium",), packages=("chromium",)),
 )
 
 

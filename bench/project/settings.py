@@ -31,7 +31,12 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
 ]
+ROOT_URLCONF = "bench.project.urls"
+STATIC_URL = "static/"
+ALLOWED_HOSTS = ["localhost"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["BENCH_DATABASE"]}}
+if "BENCH_SERVER" in os.environ:
+    DATABASES["default"] = json.loads(os.environ["BENCH_SERVER"])
 if "BENCH_LETTERS" in os.environ:
     DATABASES["letters"] = json.loads(os.environ["BENCH_LETTERS"])
     DLQ = {"DATABASE": "letters"}

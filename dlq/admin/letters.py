@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from dlq.models import DeadLetter, DeadLetterQuerySet
+from dlq.access import VIEW, letters_for
+from dlq.access import may as may_act
+from dlq.models import DeadLetter, DeadLetterQuerySet, LetterGroup
 from dlq.present import attempts_not_kept, visible_payload
 from dlq.reasons import explanation_of, label_of
 
+from .actions import Action, confirm_or_perform
+from .archiving import PURGE, RESTORE
+from .discarding import DISCARD
+from .editing import EDIT_LABEL, edit_view, may_be_edited
+from .exporting import export_page
 from .filters import AgeFilter, ErrorClassFilter, QueueFilter, ReasonFilter, TaskFilter, VerdictFilter
-from .operations import DISCARD, OPERATIONS, REPLAY, Operation, confirm_or_perform
-from .paging import BoundedPaginator
+from .group_filters import GroupFilter
+from .letter_items import items_of, origins_of
+from .paging import BoundedList, BoundedPaginator
+from .permissions import may_edit
+from .replaying import COPY, REPLAY
+from .sources import source_of_address
 from .unclassified import unclassified_page
 
 _LATER = frozenset(
-    {"claimed_at", "claimed_by", "replayed_at", "replay_error", "closed_at", "closed_by", "discard_reason"}
+    {
+        *("claimed_at", "claimed_by", "replayed_at", "replay_error"),
+        *("closed_at", "closed_by", "discard_reason", "imported_from"),
+    }
 )
 
 if TYPE_CHECKING:
@@ -39,7 +57,9 @@ if TYPE_CHECKING:
 else:  # Generic in the stubs only.
     _ModelAdmin = admin.ModelAdmin
 
-__all__ = ["DeadLetterAdmin"]
+__all__ = ["ACTIONS", "DeadLetterAdmin"]
+
+ACTIONS: Mapping[str, Action] = {action.name: action for action in (REPLAY, COPY, DISCARD, RESTORE, PURGE)}
 
 _NOT_IN_LIST = (
     "sealed",
@@ -53,11 +73,14 @@ _NOT_IN_LIST = (
 
 
 class DeadLetterAdmin(_ModelAdmin):
-    """Reads, replays, discards; adds, changes and deletes nothing. Asks for a permission for each."""
+    """Reads, discards, restores, purges, makes operations; edits none in place. Each has a permission."""
 
     list_display = ("state", "reason_text", "task_name", "queue", "error_name", "age", "replay")
     list_display_links = ("task_name",)
-    list_filter = ("state", ReasonFilter, VerdictFilter, TaskFilter, QueueFilter, ErrorClassFilter, AgeFilter)
+    list_filter = (
+        *("state", ReasonFilter, VerdictFilter, TaskFilter, QueueFilter, ErrorClassFilter, AgeFilter),
+        GroupFilter,
+    )
     search_fields = ("=task_id", "=delivery_key", "=root_id")
     search_help_text = _("A whole task id, delivery key, root id or letter id.")
     list_per_page = 50
@@ -67,10 +90,21 @@ class DeadLetterAdmin(_ModelAdmin):
     paginator = BoundedPaginator
     ordering = ("-failed_at",)
     sortable_by = ("age",)
-    actions = ("replay_selected", "discard_selected")
+    actions = (
+        *("replay_selected", "copy_selected", "discard_selected"),
+        *("restore_selected", "purge_selected", "export_selected"),
+    )
     actions_on_bottom = True
     fieldsets = (
-        (None, {"fields": ("state", "reason_explained", "task_name", "task_id", "queue", "failed", "error")}),
+        (
+            None,
+            {
+                "fields": (
+                    *("state", "reason_explained", "task_name", "task_id", "queue", "failed", "error"),
+                    "cause",
+                )
+            },
+        ),
         (_("Attempts, newest first"), {"fields": ("timeline",)}),
         (_("Arguments"), {"fields": ("arguments",)}),
         (_("Workflow"), {"fields": ("workflow",)}),
@@ -78,7 +112,14 @@ class DeadLetterAdmin(_ModelAdmin):
             _("Replays"),
             {
                 "fields": (
-                    *("replay_number", "original", "followers", "replay_task_id"),
+                    *(
+                        "replay_number",
+                        "original",
+                        "followers",
+                        "replay_task_id",
+                        "in_operations",
+                        "came_from",
+                    ),
                     *("claimed_at", "claimed_by", "replayed_at", "replay_error"),
                     *("closed_at", "closed_by", "discard_reason"),
                 )
@@ -100,14 +141,14 @@ class DeadLetterAdmin(_ModelAdmin):
                 "classes": ("collapse",),
                 "fields": (
                     *("worker", "release", "version_list", "first_seen_at", "stored_at", "last_captured_at"),
-                    "sealed_with",
+                    *("sealed_with", "imported_from"),
                 ),
             },
         ),
     )
 
     class Media:
-        css = {"all": ("dlq/admin.css",)}
+        css = {"all": ("dlq/admin.css", "dlq/operations.css")}
 
     # Permissions
 
@@ -131,9 +172,13 @@ class DeadLetterAdmin(_ModelAdmin):
         """Named by the action."""
         return self.may(request, DISCARD)
 
-    def may(self, request: HttpRequest, operation: Operation) -> bool:
+    def has_purge_permission(self, request: HttpRequest) -> bool:
+        """Named by the action."""
+        return self.may(request, PURGE)
+
+    def may(self, request: HttpRequest, action: Action) -> bool:
         """Both: who may not see a letter may not act on it."""
-        return self.has_view_permission(request) and self._has(request, operation.permission)
+        return self.has_view_permission(request) and self._has(request, action.permission)
 
     # List
 
@@ -158,6 +203,7 @@ class DeadLetterAdmin(_ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> DeadLetterQuerySet:
         queryset = cast("DeadLetterQuerySet", super().get_queryset(request))
+        queryset = letters_for(request.user, VIEW, queryset)
         at = request.resolver_match
         if at is not None and at.url_name is not None and at.url_name.endswith("_changelist"):
             return queryset.defer(*_NOT_IN_LIST)
@@ -175,14 +221,17 @@ class DeadLetterAdmin(_ModelAdmin):
             wanted |= Q(pk=UUID(term))
         return queryset.filter(wanted), False
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
+        return BoundedList
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         if request.method == "POST":
             # Django would answer a forged action with "No action selected".
             for name in request.POST.getlist("action"):
-                operation = OPERATIONS.get(name.removesuffix("_selected"))
-                if operation is not None and not self.may(request, operation):
+                action = ACTIONS.get(name.removesuffix("_selected"))
+                if action is not None and not self.may(request, action):
                     raise PermissionDenied
             if not all(map(_is_id, request.POST.getlist(ACTION_CHECKBOX_NAME))):
                 self.message_user(
@@ -195,22 +244,44 @@ class DeadLetterAdmin(_ModelAdmin):
     def replay_selected(self, request: HttpRequest, queryset: DeadLetterQuerySet) -> HttpResponse | None:
         return self._selected(request, queryset, REPLAY)
 
+    @admin.action(description=_("Send copies of selected letters, as new work"), permissions=["replay"])
+    def copy_selected(self, request: HttpRequest, queryset: DeadLetterQuerySet) -> HttpResponse | None:
+        return self._selected(request, queryset, COPY)
+
     @admin.action(description=_("Discard selected letters"), permissions=["discard"])
     def discard_selected(self, request: HttpRequest, queryset: DeadLetterQuerySet) -> HttpResponse | None:
         return self._selected(request, queryset, DISCARD)
 
+    @admin.action(description=_("Restore selected letters"), permissions=["discard"])
+    def restore_selected(self, request: HttpRequest, queryset: DeadLetterQuerySet) -> HttpResponse | None:
+        return self._selected(request, queryset, RESTORE)
+
+    @admin.action(description=_("Purge selected letters, for good"), permissions=["purge"])
+    def purge_selected(self, request: HttpRequest, queryset: DeadLetterQuerySet) -> HttpResponse | None:
+        return self._selected(request, queryset, PURGE)
+
+    @admin.action(description=_("Export selected letters"), permissions=["view"])
+    def export_selected(self, request: HttpRequest, queryset: DeadLetterQuerySet) -> HttpResponseBase:
+        return export_page(self, request, queryset.order_by(), hidden=self._hidden(request, "export"))
+
     def _selected(
-        self, request: HttpRequest, queryset: DeadLetterQuerySet, operation: Operation
+        self, request: HttpRequest, queryset: DeadLetterQuerySet, action: Action
     ) -> HttpResponse | None:
+        across = request.POST.get("select_across") == "1"
+        hidden = self._hidden(request, action.name)
+        source = source_of_address(request.GET.dict(), now=timezone.now()) if across else None
+        return confirm_or_perform(self, request, action, queryset.order_by(), hidden=hidden, source=source)
+
+    def _hidden(self, request: HttpRequest, action: str) -> list[tuple[str, str]]:
+        """What says again which letters were selected."""
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         across = request.POST.get("select_across") == "1"
-        hidden = [
-            ("action", f"{operation.name}_selected"),
+        return [
+            ("action", f"{action}_selected"),
             ("select_across", "1" if across else "0"),
             # With "all" chosen the filters in the address say which, and a form has room for few ids.
             *((ACTION_CHECKBOX_NAME, pk) for pk in (chosen[:1] if across else chosen)),
         ]
-        return confirm_or_perform(self, request, operation, queryset.order_by(), hidden=hidden)
 
     # Detail
 
@@ -232,32 +303,46 @@ class DeadLetterAdmin(_ModelAdmin):
     def get_urls(self) -> list[URLPattern]:
         views = [
             path(
-                f"<uuid:letter_id>/{operation.name}/",
-                self.admin_site.admin_view(self._view_of(operation)),
-                name=f"dlq_deadletter_{operation.name}",
+                f"<uuid:letter_id>/{action.name}/",
+                self.admin_site.admin_view(self._view_of(action)),
+                name=f"dlq_deadletter_{action.name}",
             )
-            for operation in OPERATIONS.values()
+            for action in ACTIONS.values()
         ]
+        edit = path(
+            "<uuid:letter_id>/edit/", self.admin_site.admin_view(self.edit_view), name="dlq_deadletter_edit"
+        )
         unclassified = path(
             "unclassified/",
             self.admin_site.admin_view(self.unclassified_view),
             name="dlq_deadletter_unclassified",
         )
-        return [*views, unclassified, *super().get_urls()]
+        return [*views, edit, unclassified, *super().get_urls()]
 
     def unclassified_view(self, request: HttpRequest) -> HttpResponse:
         """The error classes that no rule knows."""
         return unclassified_page(self, request)
 
-    def _view_of(self, operation: Operation) -> Any:
+    def edit_view(self, request: HttpRequest, letter_id: UUID) -> HttpResponse:
+        """A letter's arguments, to be sent otherwise than they were kept."""
+        if not may_edit(request):
+            raise PermissionDenied
+        letter = self.get_object(request, str(letter_id))
+        if letter is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(letter_id))  # type: ignore[attr-defined,no-any-return]
+        if not may_act(request.user, "edit", letter.task_name):
+            raise PermissionDenied
+        return edit_view(self, request, letter)
+
+    def _view_of(self, action: Action) -> Any:
         def view(request: HttpRequest, letter_id: UUID) -> HttpResponse:
-            if not self.may(request, operation):
+            if not self.may(request, action):
                 raise PermissionDenied
             letter = self.get_object(request, str(letter_id))
             if letter is None:
                 return self._get_obj_does_not_exist_redirect(request, self.opts, str(letter_id))  # type: ignore[attr-defined,no-any-return]
             letters = self.get_queryset(request).filter(pk=letter_id)
-            page = confirm_or_perform(self, request, operation, letters)
+            page = confirm_or_perform(self, request, action, letters)
             return page or HttpResponseRedirect(self._address(letter_id))
 
         return view
@@ -272,16 +357,22 @@ class DeadLetterAdmin(_ModelAdmin):
         # The fields are methods without a request: what this user may see is decided here.
         may_see_payload = self._has(request, "view_payload")
         letter = self.get_object(request, object_id)
-        operations = []
-        if letter is not None:
-            same = DeadLetter.objects.filter(pk=letter.pk)
-            operations = [
-                {"button": each.button, "url": self._address(letter.pk, each.name)}
-                for each in OPERATIONS.values()
-                if self.may(request, each) and each.fits(same).exists()
-            ]
-        context = {"title": _("Dead letter"), "operations": operations, "may_see_payload": may_see_payload}
+        buttons = [] if letter is None else self._buttons(request, letter)
+        context = {"title": _("Dead letter"), "operations": buttons, "may_see_payload": may_see_payload}
         return super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})
+
+    def _buttons(self, request: HttpRequest, letter: DeadLetter) -> list[dict[str, Any]]:
+        # Of no letter of a task that this user may not act on.
+        same = letters_for(request.user, "act", DeadLetter.objects.filter(pk=letter.pk))
+        buttons: list[dict[str, Any]] = [
+            {"name": each.name, "button": each.button, "url": self._address(letter.pk, each.name)}
+            for each in ACTIONS.values()
+            if self.may(request, each) and each.fits(same).exists()
+        ]
+        if may_edit(request) and may_be_edited(letter) and may_act(request.user, "edit", letter.task_name):
+            edit = {"name": "edit", "button": EDIT_LABEL, "url": self._address(letter.pk, "edit")}
+            buttons.insert(1, edit)
+        return buttons
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
@@ -289,6 +380,7 @@ class DeadLetterAdmin(_ModelAdmin):
         letter = super().get_object(request, object_id, from_field)
         if letter is not None:
             letter.payload_may_be_shown = self._has(request, "view_payload")  # type: ignore[attr-defined]
+            letter.asked_by = request  # type: ignore[attr-defined]
         return letter
 
     @admin.display(description=_("reason"), ordering="reason")
@@ -367,9 +459,29 @@ class DeadLetterAdmin(_ModelAdmin):
         after = DeadLetter.objects.filter(replay_of_id=letter.pk).order_by("stored_at")
         return format_html_join(mark_safe("<br>"), "{}", ((self._link(each),) for each in after)) or "-"
 
+    @admin.display(description=_("in operations"))
+    def in_operations(self, letter: DeadLetter) -> str:
+        items = items_of(letter.asked_by, letter, self.admin_site.name)  # type: ignore[attr-defined]
+        return self._part("operations", items=items, empty=_("No operation has had it."), is_origin=False)
+
+    @admin.display(description=_("came back from"))
+    def came_from(self, letter: DeadLetter) -> str:
+        items = origins_of(letter.asked_by, letter, self.admin_site.name)  # type: ignore[attr-defined]
+        return self._part("operations", items=items, empty=_("No operation sent it."), is_origin=True)
+
     @admin.display(description=_("versions"))
     def version_list(self, letter: DeadLetter) -> str:
         return ", ".join(f"{name} {version}" for name, version in sorted(letter.versions.items())) or "-"
+
+    @admin.display(description=_("group"))
+    def cause(self, letter: DeadLetter) -> str | SafeString:
+        group = LetterGroup.objects.filter(pk=letter.group_id).first() if letter.group_id else None
+        if group is None:
+            return gettext("Not grouped yet.")
+        address = reverse(
+            "admin:dlq_lettergroup_change", args=[quote(group.pk)], current_app=self.admin_site.name
+        )
+        return format_html('<a href="{}">{}</a> ({})', address, group, group.get_state_display())
 
     def _link(self, letter: DeadLetter) -> SafeString:
         return format_html(

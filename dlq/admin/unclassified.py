@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
+from dlq.access import VIEW, letters_for
 from dlq.states import State
 from dlq.unclassified import UnclassifiedClass, unclassified
 from dlq.verdicts import UNKNOWN
@@ -40,7 +41,7 @@ def unclassified_page(model_admin: DeadLetterAdmin, request: HttpRequest) -> Htt
         return HttpResponseNotAllowed(("GET", "HEAD"))
     name = model_admin.admin_site.name
     letters = reverse("admin:dlq_deadletter_changelist", current_app=name)
-    found = unclassified()
+    found = unclassified(letters_for(request.user, VIEW))
     context: dict[str, Any] = {
         **model_admin.admin_site.each_context(request),
         "title": _("Unclassified errors"),

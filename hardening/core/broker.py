@@ -9,9 +9,10 @@ from typing import Any
 from celery import Celery
 from kombu import Connection, Producer, Queue
 
-__all__ = ["confirming_connection", "publish_raw"]
+__all__ = ["batching_connection", "confirming_connection", "publish_raw"]
 
 _CONNECT_TIMEOUT_SECONDS = 3
+_ANSWER_SECONDS = 3.0
 _RETRY_POLICY = {"max_retries": 2, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.5}
 _PERSISTENT = 2
 
@@ -20,13 +21,37 @@ _PERSISTENT = 2
 def confirming_connection(app: Celery) -> Iterator[Connection]:
     """A broker connection of its own: on AMQP each publish returns only when the broker confirmed it.
 
-    Connecting is bounded: about 3 s for each try.
+    Connecting is bounded: about 3 s for each try; and so is waiting for an answer of Redis.
     """
+    with _opened(_connection(app, _ANSWER_SECONDS, confirm_publish=True)) as connection:
+        yield connection
+
+
+@contextmanager
+def batching_connection(app: Celery, answer_seconds: float) -> Iterator[Connection]:
+    """A broker connection of its own for who publishes in batches and looks after their confirms itself.
+
+    Connecting is bounded as above, and so is waiting for an answer of Redis.
+    """
+    with _opened(_connection(app, answer_seconds, confirm_publish=False)) as connection:
+        yield connection
+
+
+def _connection(app: Celery, answer_seconds: float, *, confirm_publish: bool) -> Connection:
     connection = app.connection(
         app.conf.broker_write_url or app.conf.broker_url,
         connect_timeout=_CONNECT_TIMEOUT_SECONDS,
-        transport_options={"confirm_publish": True},
+        transport_options={"confirm_publish": confirm_publish},
     )
+    if connection.get_transport_cls().driver_type == "redis":
+        # kombu waits for ever for a Redis that is silent, and with it who asks: a worker's main loop.
+        given = connection.transport_options or {}
+        connection.transport_options = {"socket_timeout": answer_seconds, **given}
+    return connection
+
+
+@contextmanager
+def _opened(connection: Connection) -> Iterator[Connection]:
     try:
         connection.ensure_connection(**_ensure(max_retries=1))
         yield connection

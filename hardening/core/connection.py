@@ -13,8 +13,9 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .cutoff import CutOff, can_be_cut_off
+from .garbage import uncollected
 
-__all__ = ["KeptConnection", "bounded_connection", "drop_connection", "own_connection"]
+__all__ = ["KeptConnection", "bounded_connection", "brief_connection", "drop_connection", "own_connection"]
 
 _TIMEOUTS = {
     "postgresql": ("connect_timeout",),
@@ -65,6 +66,20 @@ def bounded_connection(alias: str, seconds: int) -> Iterator[None]:
         else:
             with _swapped_in(_bounded(connections.create_connection(alias), seconds, cut_off), current):
                 yield
+
+
+@contextmanager
+def brief_connection(alias: str) -> Iterator[None]:
+    """As `own_connection`, for a block that writes to an SQLite file and then lets others write at once.
+
+    SQLite has one writer, and waits for it in C: all greenlets of the process wait with it, also the one
+    that is the writer, if it lost its turn in the middle of its transaction. None could go on until the
+    time-out. So here nobody waits: a file that is locked is an error at once, `database is locked`, and
+    the caller tries again after a sleep, in which others run. And a block that has begun ends before
+    another greenlet runs, as long as it does not wait for anything itself.
+    """
+    with own_connection(alias), uncollected(), _unwaiting(connections[alias]):
+        yield
 
 
 class KeptConnection:
@@ -135,6 +150,21 @@ def _swapped_in(private: BaseDatabaseWrapper, current: BaseDatabaseWrapper) -> I
     finally:
         connections[current.alias] = current
         private.close()
+
+
+@contextmanager
+def _unwaiting(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    connection.ensure_connection()
+    driver = connection.connection
+    with connection.wrap_database_errors:
+        # Asked, not read from the settings: the project may have changed it for a while.
+        (usual,) = driver.execute("PRAGMA busy_timeout").fetchone()
+        driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        yield
+    finally:
+        if connection.connection is driver:
+            driver.execute(f"PRAGMA busy_timeout = {int(usual)}")
 
 
 def _bounded(private: BaseDatabaseWrapper, seconds: int, cut_off: CutOff) -> BaseDatabaseWrapper:

@@ -11,7 +11,14 @@ from typing import Any
 
 from django.dispatch import Signal
 
-__all__ = ["letter_kept", "orphan_recovered", "task_died", "task_quarantined", "tell"]
+__all__ = [
+    "letter_kept",
+    "orphan_recovered",
+    "replay_succeeded",
+    "task_died",
+    "task_quarantined",
+    "tell",
+]
 
 logger = logging.getLogger("hardening")
 
@@ -26,6 +33,11 @@ task_quarantined = Signal()
 
 letter_kept = Signal()
 """A dead letter was kept: task_id, task_name, delivery_key, replay_number, reason."""
+
+replay_succeeded = Signal()
+"""A message that was sent again for a letter, or a copy of it, did its work: letter_id, task_id, task_name,
+delivery_key, replay_number. Told by the process that ran the body, before the message is acknowledged: told
+twice where it is delivered again."""
 
 
 def tell(event: Signal, **facts: Any) -> None:

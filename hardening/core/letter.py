@@ -9,7 +9,10 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["Attempt", "Canvas", "DeadLetter", "Payload", "dump_letter", "load_letter"]
+__all__ = ["COMPRESSED", "Attempt", "Canvas", "DeadLetter", "Payload", "dump_letter", "load_letter"]
+
+COMPRESSED = "hardening_compressed"
+"""True under this name in a payload's properties: its body could not be decompressed, and is as it came."""
 
 WIRE_VERSION = 1
 
@@ -37,7 +40,8 @@ class Attempt:
 class Payload:
     """The message as the broker delivered it: enough to publish it again, argument for argument.
 
-    `body` is the raw (decompressed) body. It and the headers may hold secrets.
+    `body` is the raw body, decompressed where it could be; where not, COMPRESSED is among the properties. It
+    and the headers may hold secrets.
     """
 
     body: bytes

@@ -11,7 +11,6 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from celery import states
 from celery.exceptions import TaskRevokedError
 from celery.worker.state import revoked as revoked_tasks
 from celery.worker.state import task_ready
@@ -20,10 +19,10 @@ from hardening.capture import LetterNotKept, delivery_of, keeper_for
 from hardening.conf import load_settings
 from hardening.core.reasons import Reason
 from hardening.holding import holding_for
+from hardening.telling.apart import apart
 from hardening.twins.here import is_severed
 
 from .letters import raw_letter
-from .results import end_request
 
 __all__ = ["end_expired"]
 
@@ -78,14 +77,14 @@ def _announce(request: Any) -> None:
     """Tell everybody, and acknowledge. What waits for its end is told first: after the acknowledgement
     nobody would come back to it."""
     request.ended_otherwise = True
-    end_request(request, TaskRevokedError("expired"), state=states.REVOKED)
     try:
-        # As Celery does it, except that the id is not revoked for good: it did not ask for that.
-        request._announce_revoked("expired", False, None, True)
-    # The result backend: the letter is kept, and the work is too late in any case.
+        with apart(request, whole=True):
+            # As Celery does it, except that the id is not revoked for good: it did not ask for that.
+            request._announce_revoked("expired", False, None, True)
+    # Celery's events and receivers: the letter is kept, and the work is too late in any case.
     except Exception:
         logger.exception(
-            "task %s[%s] expired, and its result could not be stored",
+            "task %s[%s] expired, and somebody could not be told",
             request.name,
             request.id,
             extra={"task_id": request.id, "task_name": request.name},

@@ -13,70 +13,67 @@ Each piece is told by itself: one that cannot be told does not keep the others f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery, states
 
 from hardening.capture import Delivery
+from hardening.telling.outcome import Outcome
+from hardening.telling.teller import teller_for
 
 from .reading import Reading, accepted_by, read
 from .shape import embedded_of
 
-__all__ = ["end_request", "end_result"]
+__all__ = ["end_result"]
 
 logger = logging.getLogger("hardening")
 
-_FIELDS = (
-    *("root_id", "parent_id", "group", "group_index", "replaced_task_nesting", "ignore_result"),
-    *("stamped_headers", "stamps", "retries"),
-)
+_NAMES = ("root_id", "parent_id", "group")
+_NUMBERS = ("group_index", "replaced_task_nesting", "retries")
+_LONGEST_ID = 255
 
 
 def end_result(app: Celery, raw: Delivery, exc: BaseException, *, state: str = states.FAILURE) -> None:
-    """Store the result of a message that is kept as a letter, and end what waits for it. Never raises."""
+    """Store the result of a message that is kept as a letter, and end what waits for it. Never raises.
+
+    Told when this returns, or owed: see `telling`.
+    """
     try:
         reading = read(raw, accepted_by(app))
-        if not reading.has_id:
+        task_id = reading.task_id if reading.has_id else _id_in_properties(raw)
+        if not task_id:
             return
         task = app.tasks.get(reading.task_name)
-        backend: Any = app.backend if task is None else task.backend
-        request = _request_of(reading, raw)
+        request = _request_of(reading, raw, task_id)
         ignored = request.ignore_result
         if task is not None:
             ignored = task.ignore_result if ignored is None else ignored
             ignored = ignored and not task.store_errors_even_if_ignored
-        _end(backend, request, exc, state=state, store_result=not ignored, is_decoded=reading.is_decoded)
+        outcome = Outcome(app, request, exc, state, task=task, stored=not ignored, decoded=reading.is_decoded)
+        teller_for(app).tell(outcome.result().chord().rest())
     # The letter is kept: whoever cannot be told is not worth a second delivery.
     except Exception:
         logger.exception("the result of a message that is no task could not be stored")
 
 
-def end_request(request: Any, exc: BaseException, *, state: str) -> None:
-    """End what comes after a request whose own result and chord were told already. Never raises."""
-    try:
-        context = request._context
-        backend = request.task.backend
-        store = request.store_errors
-    except Exception:
-        logger.exception("what waits for task %s[%s] could not be told", request.name, request.id)
-        return
-    _tell_chain(backend, context, exc, state, store)
-    _tell_errbacks(backend, context, exc)
+def _id_in_properties(raw: Delivery) -> str:
+    """The id of a task whose headers tell none: Celery gives it to the broker as well."""
+    properties: object = raw.properties
+    found = properties.get("correlation_id") if isinstance(properties, Mapping) else None
+    return found[:_LONGEST_ID] if isinstance(found, str) else ""
 
 
-def _request_of(reading: Reading, raw: Delivery) -> Any:
+def _request_of(reading: Reading, raw: Delivery, task_id: str) -> Any:
     from celery.app.task import Context
 
-    known = {name: reading.request[name] for name in _FIELDS if reading.request.get(name) is not None}
+    known = _known(reading.request)
     properties = raw.properties if isinstance(raw.properties, dict) else {}
     for name in ("reply_to", "correlation_id"):  # The RPC backend answers to these.
         if properties.get(name) is not None:
             known[name] = properties[name]
-    known.setdefault("ignore_result", None)
     return Context(
-        {**known, **embedded_of(reading.embed), "id": reading.task_id, "task": reading.task_name},
+        {**known, **embedded_of(reading.embed), "id": task_id, "task": reading.task_name},
         args=reading.args,
         kwargs=reading.kwargs,
         called_directly=False,
@@ -84,50 +81,17 @@ def _request_of(reading: Reading, raw: Delivery) -> Any:
     )
 
 
-def _end(
-    backend: Any, request: Any, exc: BaseException, *, state: str, store_result: bool, is_decoded: bool
-) -> None:
-    if store_result:
-        _told(request, lambda: backend.store_result(request.id, exc, state, request=request))
-    if request.chord:
-        _told(request, lambda: backend.on_chord_part_return(request, state, exc))
-    elif request.group and not is_decoded:
-        # Of a chord, perhaps. Without its signature only Redis counts a part, and raises at the last one.
-        with suppress(Exception):
-            backend.on_chord_part_return(request, state, exc)
-    _tell_chain(backend, request, exc, state, store_result)
-    _tell_errbacks(backend, request, exc)
-
-
-def _tell_chain(backend: Any, request: Any, exc: BaseException, state: str, store_result: bool) -> None:
-    from celery.app.task import Context
-
-    if request.chain:
-        # Celery's own way to the tail, for a request of which nothing else is to be told.
-        rest = Context(id=request.id, chain=request.chain, root_id=request.root_id)
-        _told(request, lambda: _fail_chain(backend, rest, exc, state, store_result))
-
-
-def _fail_chain(backend: Any, rest: Any, exc: BaseException, state: str, store_result: bool) -> None:
-    if not store_result:
-        backend.mark_as_failure(rest.id, exc, request=rest, store_result=False, call_errbacks=False)
-        return
-    # It stores the result of the head once more: the same one.
-    backend.mark_as_failure(rest.id, exc, request=rest, call_errbacks=False, state=state)
-
-
-def _tell_errbacks(backend: Any, request: Any, exc: BaseException) -> None:
-    if request.errbacks:
-        _told(request, lambda: backend._call_task_errbacks(request, exc, None))
-
-
-def _told(request: Any, tell: Callable[[], object]) -> None:
-    try:
-        tell()
-    # Result backend, errback or broker: the letter is kept, and the others are to be told.
-    except Exception:
-        logger.exception(
-            "message %s has its dead letter, but somebody who waits for it could not be told",
-            request.id,
-            extra={"task_id": request.id},
-        )
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the fields of a request those that a result backend reads, where each is of its own kind."""
+    known: dict[str, Any] = {"ignore_result": None}
+    known |= {name: fields[name] for name in _NAMES if isinstance(fields.get(name), str)}
+    known |= {name: fields[name] for name in _NUMBERS if isinstance(fields.get(name), int)}
+    if isinstance(fields.get("ignore_result"), bool):
+        known["ignore_result"] = fields["ignore_result"]
+    stamps, names = fields.get("stamps"), fields.get("stamped_headers")
+    if isinstance(stamps, Mapping) and isinstance(names, (list, tuple)):
+        known |= {
+            "stamps": dict(stamps),
+            "stamped_headers": [each for each in names if isinstance(each, str)],
+        }
+    return known

@@ -23,6 +23,8 @@ __all__ = ["HardenedConsumer", "hardened_consumer"]
 
 logger = logging.getLogger("hardening")
 
+_EVENT_SECONDS = 5.0
+
 
 class HardenedConsumer(IntakeConsumer):
     """Mixed into a consumer class. On Redis nothing that the worker holds goes back when a connection breaks.
@@ -35,14 +37,26 @@ class HardenedConsumer(IntakeConsumer):
     lease: Lease
     holder: str
     leased = False
+    _qos: Any = None
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         self.holdings = Holdings() if self.leased else None
         self.keeper = Keeper(self.holdings, self.lease) if self.leased else None
         super().__init__(*args, **kwargs)
 
+    def connect(self: Any) -> Any:
+        """The connection that takes tasks: it leases what it takes.
+
+        It alone. On a green pool remote control has a connection of its own, which ends with an error of
+        its own: were it the one that answers for the leases, the running work would go back then.
+        """
+        connected = super().connect()  # type: ignore[misc]
+        if self.leased:
+            connected.default_channel.lease_messages()
+        return connected
+
     def connection_for_read(self: Any, heartbeat: Any = None) -> Any:
-        """A connection that leases what it takes."""
+        """A connection whose channels can lease, and wait for a silent Redis no longer than they need."""
         if not self.leased:
             return super().connection_for_read(heartbeat)  # type: ignore[misc]
         from .transport import lease_connection  # Needs redis-py, which is there only with Redis.
@@ -51,11 +65,17 @@ class HardenedConsumer(IntakeConsumer):
         lease_connection(connection, self.holdings, self.lease, self.holder)
         self.keeper.excuse()
         try:
-            connected = self.ensure_connected(connection)
-            connected.default_channel.lease_messages()
-            return connected
+            return self.ensure_connected(connection)
         finally:
             self.keeper.back()
+
+    def connection_for_write(self: Any, url: Any = None, heartbeat: Any = None) -> Any:
+        """That of the worker's events, which the main loop sends: it waits for a silent Redis no longer."""
+        connection = self.app.connection_for_write(url=url, heartbeat=heartbeat)
+        if self.leased and connection.get_transport_cls().driver_type == "redis":
+            given = connection.transport_options or {}
+            connection.transport_options = {"socket_timeout": _EVENT_SECONDS, **given}
+        return self.ensure_connected(connection)
 
     def on_connection_error_after_connected(self: Any, exc: Exception) -> None:
         """The connection broke. Closes it, and gives nothing back."""
@@ -78,6 +98,33 @@ class HardenedConsumer(IntakeConsumer):
     def ensure_connected(self: Any, conn: Any) -> Any:
         """Connect, however long that takes."""
         return super().ensure_connected(marks_kept_while_connecting(conn, self.app))  # type: ignore[misc]
+
+    @property
+    def qos(self: Any) -> Any:
+        """The prefetch count of this connection."""
+        return self._qos
+
+    @qos.setter
+    def qos(self: Any, count: Any) -> None:
+        """A connection begins. What waits in memory has its credit in the new count before that is used.
+
+        On a green pool the steps that follow let greenlets run: what fell due there, and had no credit in
+        this count yet, would take one back that nobody had given, until the next connection.
+        """
+        if count is not None and self.leased:
+            for _ in range(self.waiting()):
+                count.increment_eventually()
+        self._qos = count
+
+    @property
+    def max_prefetch_count(self: Any) -> int:
+        """The prefetch count of a whole pool, as at the start of the worker.
+
+        Celery asks the pool how many processes it has, and on gevent its release 5.6 says how many greenlets
+        run at the moment. A connection that came back while one ran would take two messages at a time from
+        then on, and one that came back to an idle worker any number.
+        """
+        return _places(self.pool) * int(self.prefetch_multiplier)
 
     def _restore_prefetch_count_after_connection_restart(self: Any, p: Any, *args: Any) -> None:
         """Each acknowledgement gives one credit back that Celery took at the lost connection.
@@ -148,6 +195,13 @@ def hardened_consumer(own: Any, *, lease: Lease, holder: str, leased: bool) -> A
         (HardenedConsumer, found),
         {"lease": lease, "holder": holder, "leased": leased},
     )
+
+
+def _places(pool: Any) -> int:
+    """How many tasks a pool can run at once."""
+    greenlets = getattr(pool, "_pool", None) if getattr(pool, "is_green", False) else None
+    size = getattr(greenlets, "size", None)
+    return int(size or pool.num_processes)
 
 
 def _entries(timer: Any) -> list[Any]:

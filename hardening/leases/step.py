@@ -109,13 +109,11 @@ class LeaseUpkeep(bootsteps.StartStopStep):
         return bool(getattr(consumer, "leased", False))
 
     def start(self, consumer: Any) -> None:
-        """Begin anew with each connection; what waits in memory has its credit again."""
+        """Begin anew with each connection."""
         self._cancel()
         self._strays = self._strays or Strays(consumer.holdings)
         consumer.holdings.on_late = twins_for(consumer.app).on_late_ack
         consumer.read_lease_news = partial(self._reader.read, consumer)
-        for _ in range(consumer.waiting()):
-            consumer.qos.increment_eventually()
         repeat = consumer.timer.call_repeatedly
         self._entries = [
             repeat(BEAT_EVERY_SECONDS, self._beat, (consumer,)),

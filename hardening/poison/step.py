@@ -11,7 +11,7 @@ from typing import Any
 from hardening.shutdown.pools import pool_name
 from hardening.twins.work import task_id_of
 
-from .elsewhere import move
+from .elsewhere import move, say_nowhere
 from .policy import Next
 from .unaccepted import watch_unaccepted
 from .watch import PoisonWatch, poison_for
@@ -84,4 +84,5 @@ def prepare(consumer: Any) -> PoisonStep:
     # With solo the main loop itself runs it: a refusal any later would be an error there.
     watch.at_hand_over = pool_name(consumer.pool) in ("prefork", "solo")
     watch_unaccepted(consumer.pool)
+    say_nowhere(consumer.app, watch.terms)
     return PoisonStep(watch)

@@ -1,11 +1,9 @@
-"""The dead letters of the store, as the ledger counts them, and their replay."""
+"""The dead letters of the store, as the ledger counts them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 
-from sample_project.demo.errors import DemoError
 from sample_project.demo.ledger import Attempt, Letter, LetterState
 
 
@@ -50,13 +48,3 @@ def missing_rules() -> str:
 
     found = unclassified()
     return found.snippet if found.classes else ""
-
-
-def replay_letters(ids: Sequence[str]) -> None:
-    """Send these jobs again, as `manage.py dlq_replay` does. Raises DemoError if one was not."""
-    from dlq.replay import replay
-
-    outcome = replay(ids, by="operator")
-    if outcome.failed:
-        errors = "\n".join(sorted(set(outcome.failed.values())))
-        raise DemoError(f"{len(outcome.failed)} of {len(ids)} dead letters were not sent again:\n{errors}")

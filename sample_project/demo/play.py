@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from sample_project.demo.groups import all_groups, resolve_mended
 from sample_project.demo.jobs import CASE_OF, plan, trickle
 from sample_project.demo.ledger import Fate, Ledger, LetterState, render
-from sample_project.demo.letters import missing_rules, replay_letters
+from sample_project.demo.letters import missing_rules
 from sample_project.demo.monthend import MonthEnd
+from sample_project.demo.operation import replay_letters
+from sample_project.demo.outcomes import Outcomes, groups_table, outcomes_lines
 from sample_project.demo.progress import say
 from sample_project.demo.publishing import publish, send
 from sample_project.demo.stage import FLOWER_PORT, OPERATOR, WEB_PORT, Stage
@@ -36,12 +39,13 @@ def play(stage: Stage, number: int) -> int:
         for letter in watch.letters
         if letter.state is LetterState.OPEN and CASE_OF[watch.published[letter.key]].can_succeed
     ]
-    replay_letters(again)
+    outcomes = replay_letters(again, check=stage.check, timeout=SETTLE_SECONDS)
     second = watch.settle(timeout=SETTLE_SECONDS, label="settled")
-    print(f"\nAfter replaying {len(again)} dead letters:\n\n{render(second)}\n", flush=True)
+    told = f"{outcomes_lines(outcomes)}\n\n{groups_table(resolve_mended())}"
+    print(f"\nAfter replaying {len(again)} dead letters:\n\n{render(second)}\n\n{told}\n", flush=True)
     say(f"{time.monotonic() - begun:.0f} s from the first job to the last")
     print(second.line, flush=True)
-    return 0 if second.balances and as_expected(second) else 1
+    return 0 if as_expected(second) and replayed_as_expected(outcomes) and second.balances else 1
 
 
 def stay(stage: Stage, number: int) -> int:
@@ -70,9 +74,17 @@ def as_expected(ledger: Ledger) -> bool:
     return not unhappy
 
 
+def replayed_as_expected(outcomes: Outcomes) -> bool:
+    """Whether the operation knows of each of its letters that it succeeded; says where not."""
+    if not outcomes.all_succeeded:
+        say(f"demo: the replay did not end as it should:\n{outcomes_lines(outcomes)}")
+    return outcomes.all_succeeded
+
+
 def _explained(watch: Watch) -> str:
     """Why the dead letters are there, by their own words; and the rules that an operator is asked for."""
     table = f"Why, as the letters say:\n\n{why(watch.published, watch.letters, kinds=CASE_OF)}"
+    table = f"{table}\n\n{groups_table(all_groups())}"
     snippet = missing_rules()
     if not snippet:
         return table

@@ -1,23 +1,21 @@
-"""The page of delayed tasks in a real browser: page, search, cancel, in light and dark."""
+"""The page of delayed tasks in a real browser: page, search, cancel, with script and without."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import Permission, User
-from selenium import webdriver
-from selenium.webdriver.common.by import By
+from playwright.sync_api import expect
 
 from hardening.delayed.store import DelayedStore
+from tests.browser.visiting import content, log_in, looks_right, told
 from tests.helpers.delayed_tasks import BROKEN, MEMORY, delay, delayed_store_of
 from tests.helpers.hardened_apps import hardened_app
 
-from .test_hardening_admin_page import PASSWORD, content, picture
-
 pytestmark = pytest.mark.django_db(transaction=True)
+
+DELAYED = "/admin/hardening/delayedtask/"
 
 
 @pytest.fixture
@@ -31,67 +29,52 @@ def project(settings, monkeypatch) -> Callable[..., DelayedStore]:
     return make
 
 
-def log_in(browser: webdriver.Chrome, address: str, *codenames: str) -> None:
-    user = User.objects.create_user(f"user-{uuid4()}", password=PASSWORD, is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    browser.get(f"{address}/admin/login/?next=/admin/")
-    browser.find_element(By.NAME, "username").send_keys(user.username)
-    browser.find_element(By.NAME, "password").send_keys(PASSWORD)
-    browser.find_element(By.CSS_SELECTOR, "input[type=submit]").click()
-    browser.find_element(By.LINK_TEXT, "Delayed tasks").click()
-    browser.find_element(By.CLASS_NAME, "hardening-delayed")
-
-
-def test_an_operator_pages_searches_and_cancels_without_javascript(live_server, browser, project) -> None:
+@pytest.mark.parametrize("scripts", [True, False], ids=["script", "scriptless"])
+def test_an_operator_pages_searches_and_cancels(open_page, project, scripts) -> None:
     store = project()
     hostile = '"><script>document.title = "broken"</script>'
     for number in range(120):
         delay(store, f"task-{number:03d}", seconds=3600 + number * 60, attempt=1 + number % 3)
     delay(store, hostile, seconds=60, task=hostile)
-    log_in(browser, live_server.url, "view_delayedtask", "change_delayedtask")
-    for theme in ("light", "dark"):
-        browser.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]}
-        )
-        picture(browser, f"delayed_{theme}")
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    browser.refresh()
-    assert hostile in content(browser)
-    assert browser.title != "broken"
-    assert "121 tasks wait" in content(browser)
+    page = open_page(java_script_enabled=scripts)
+    log_in(page, "view_delayedtask", "change_delayedtask")
+    page.goto("/admin/")
+    page.get_by_role("link", name="Delayed tasks").first.click()
+    expect(content(page)).to_contain_text(hostile)
+    assert page.title() != "broken"
+    expect(content(page)).to_contain_text("121 tasks wait")
 
-    browser.find_element(By.LINK_TEXT, "later").click()
-    assert "page 2 of 2" in content(browser)
-    assert "task-119" in content(browser)
+    page.get_by_role("link", name="later").click()
+    expect(content(page)).to_contain_text("page 2 of 2")
+    expect(content(page)).to_contain_text("task-119")
     for task_id in ("task-118", "task-119"):
-        browser.find_element(By.CSS_SELECTOR, f'input[aria-label="Cancel {task_id}"]').click()
-    browser.find_element(By.CSS_SELECTOR, "#hardening-cancel button").click()
-    picture(browser, "delayed_cancelled")
-
-    assert "2 tasks were cancelled." in browser.find_element(By.CLASS_NAME, "messagelist").text
-    assert "task-118" in browser.find_element(By.ID, "hardening-cancelled").text
+        page.get_by_label(f"Cancel {task_id}").check()
+    if scripts:
+        looks_right(page, "delayed")
+    page.get_by_role("button", name="Cancel the ticked tasks").click()
+    told(page, "2 tasks were cancelled.")
+    expect(page.locator("#hardening-cancelled")).to_contain_text("task-118")
     assert store.count() == 119
 
-    browser.find_element(By.NAME, "q").send_keys("task-042")
-    browser.find_element(By.CSS_SELECTOR, ".hardening-search button").click()
-    table = browser.find_element(By.ID, "hardening-delayed").text
-    assert "task-042" in table
-    assert "task-043" not in table
+    page.get_by_label("Task id").fill("task-042")
+    page.get_by_role("button", name="Search").click()
+    table = page.locator("#hardening-delayed")
+    expect(table).to_contain_text("task-042")
+    expect(table).not_to_contain_text("task-043")
 
 
-def test_who_may_only_look_cannot_cancel(live_server, browser, project) -> None:
+def test_who_may_only_look_cannot_cancel(page, project) -> None:
     delay(project(), "task-1")
-    log_in(browser, live_server.url, "view_delayedtask")
-    picture(browser, "delayed_view_only")
-    browser.implicitly_wait(0)
+    log_in(page, "view_delayedtask")
+    page.goto(DELAYED)
 
-    assert "task-1" in content(browser)
-    assert browser.find_elements(By.CSS_SELECTOR, "#hardening-cancel button, input[type=checkbox]") == []
+    expect(content(page)).to_contain_text("task-1")
+    expect(page.locator("#hardening-cancel button, #content input[type=checkbox]")).to_have_count(0)
 
 
-def test_a_store_that_does_not_answer_is_told(live_server, browser, project) -> None:
+def test_a_store_that_does_not_answer_is_told(page, project) -> None:
     project(BROKEN)
-    log_in(browser, live_server.url, "view_delayedtask", "change_delayedtask")
-    picture(browser, "delayed_store_down")
+    log_in(page, "view_delayedtask", "change_delayedtask")
+    page.goto(DELAYED)
 
-    assert "does not answer" in browser.find_element(By.CLASS_NAME, "errornote").text
+    expect(page.locator(".errornote")).to_contain_text("does not answer")

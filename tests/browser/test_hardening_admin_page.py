@@ -1,26 +1,23 @@
-"""The page of outages and retry budgets in a real browser: read, probe, close, in light and dark."""
+"""The page of outages and retry budgets in a real browser: read, probe, close, with script and without."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import Permission, User
-from selenium import webdriver
-from selenium.webdriver.common.by import By
+from playwright.sync_api import Page, expect
 
 from hardening.conf import load_settings
 from hardening.store import StateStore, chosen_store
+from tests.browser.visiting import content, log_in, looks_right, told
 from tests.helpers.hardened_apps import hardened_app
 from tests.helpers.traffic import broken_store_settings, documents, fail, probing, spend
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-PASSWORD = "only for this test"
+STATE = "/admin/hardening/state/"
 
 
 @pytest.fixture
@@ -42,34 +39,14 @@ def project(settings, monkeypatch) -> Callable[..., StateStore]:
     return make
 
 
-def log_in(browser: webdriver.Chrome, address: str, *codenames: str) -> None:
-    user = User.objects.create_user(f"user-{uuid4()}", password=PASSWORD, is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    browser.get(f"{address}/admin/login/?next=/admin/")
-    browser.find_element(By.NAME, "username").send_keys(user.username)
-    browser.find_element(By.NAME, "password").send_keys(PASSWORD)
-    browser.find_element(By.CSS_SELECTOR, "input[type=submit]").click()
-    browser.find_element(By.LINK_TEXT, "Outages and retry budgets").click()
-    browser.find_element(By.CLASS_NAME, "hardening-outages")
+def press(page: Page, dependency: str, button: str) -> None:
+    page.locator("tr", has=page.get_by_role("rowheader", name=dependency)).locator(
+        f'button[value="{button}"]'
+    ).click()
 
 
-def picture(browser: webdriver.Chrome, name: str) -> None:
-    """Keep a screenshot where SCREENSHOTS names a directory."""
-    if directory := os.environ.get("SCREENSHOTS"):
-        browser.save_screenshot(str(Path(directory) / f"{name}.png"))
-
-
-def content(browser: webdriver.Chrome) -> str:
-    return browser.find_element(By.ID, "content").text
-
-
-def press(browser: webdriver.Chrome, dependency: str, button: str) -> None:
-    row = browser.find_element(By.XPATH, f'//tr[th="{dependency}"]')
-    row.find_element(By.CSS_SELECTOR, f'button[value="{button}"]').click()
-    browser.find_element(By.CLASS_NAME, "messagelist")
-
-
-def test_an_operator_reads_probes_and_closes_without_javascript(live_server, browser, project) -> None:
+@pytest.mark.parametrize("scripts", [True, False], ids=["script", "scriptless"])
+def test_an_operator_reads_probes_and_closes(open_page, project, scripts) -> None:
     store = project()
     hostile = 'x"><script>document.title = "broken"</script>'
     for task in ("shop.tasks.charge", "shop.tasks.refund"):
@@ -79,44 +56,38 @@ def test_an_operator_reads_probes_and_closes_without_javascript(live_server, bro
     probing(store, "smtp.example.com", str(uuid4()))
     fail(store, "warehouse", 7, task="shop.tasks.reserve")
     spend(store, "shop.tasks.charge", 950)
-    log_in(browser, live_server.url, "view_state", "change_state")
-    for theme in ("light", "dark"):
-        browser.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": theme}]}
-        )
-        picture(browser, f"outages_{theme}")
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    browser.refresh()
+    page = open_page(java_script_enabled=scripts)
+    log_in(page, "view_state", "change_state")
+    page.goto("/admin/")
+    page.get_by_role("link", name="Outages and retry budgets").first.click()
+    expect(content(page)).to_contain_text("shop.tasks.charge\nshop.tasks.refund", use_inner_text=True)
+    expect(content(page)).to_contain_text("7 of 20")
+    expect(page.locator("#hardening-budgets")).to_contain_text("shop.tasks.charge")
+    expect(content(page)).to_contain_text(hostile)
+    assert page.title() != "broken"
+    if scripts:
+        looks_right(page, "outages")
 
-    shown = content(browser)
-    assert "shop.tasks.charge\nshop.tasks.refund" in shown
-    assert "7 of 20" in shown
-    assert "shop.tasks.charge" in browser.find_element(By.ID, "hardening-budgets").text
-    assert hostile in shown
-    assert browser.title != "broken"
-
-    press(browser, "stripe", "probe")
-    assert "as soon as a task comes" in content(browser)
-    press(browser, "stripe", "close")
-    picture(browser, "outages_closed")
-
-    assert "The outage of stripe is closed" in browser.find_element(By.CLASS_NAME, "messagelist").text
+    press(page, "stripe", "probe")
+    expect(content(page)).to_contain_text("as soon as a task comes")
+    press(page, "stripe", "close")
+    told(page, "The outage of stripe is closed")
     assert set(documents(store)) == {hostile, "smtp.example.com", "warehouse"}
 
 
-def test_who_may_only_look_sees_no_button(live_server, browser, project) -> None:
+def test_who_may_only_look_sees_no_button(page, project) -> None:
     fail(project(), "stripe", 20)
-    log_in(browser, live_server.url, "view_state")
-    picture(browser, "outages_view_only")
-    browser.implicitly_wait(0)
+    log_in(page, "view_state")
+    page.goto(STATE)
 
-    assert "stripe" in content(browser)
-    assert browser.find_elements(By.CSS_SELECTOR, "#content button") == []
+    expect(content(page)).to_contain_text("stripe")
+    expect(page.locator("#content button")).to_have_count(0)
 
 
-def test_a_store_that_does_not_answer_is_told(live_server, browser, project) -> None:
+def test_a_store_that_does_not_answer_is_told(page, project) -> None:
     project(**broken_store_settings())
-    log_in(browser, live_server.url, "view_state", "change_state")
-    picture(browser, "outages_store_down")
+    log_in(page, "view_state", "change_state")
+    page.goto(STATE)
 
-    assert "does not answer" in browser.find_element(By.CLASS_NAME, "errornote").text
+    expect(page.locator(".errornote")).to_contain_text("does not answer")
+    looks_right(page, "outages-store-down")

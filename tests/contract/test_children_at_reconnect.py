@@ -187,12 +187,21 @@ def in_pieces(hub: Any, pool: Any, *, result: bool) -> tuple[Any, list[int]]:
     if not result:
         for child in children:
             os.kill(child.pid, signal.SIGSTOP)
-    pool._pool.apply_async(
-        function, args, callback=lambda value: ends.append(len(value) if result else value)
-    )
+
+    def give() -> None:
+        pool._pool.apply_async(
+            function, args, callback=lambda value: ends.append(len(value) if result else value)
+        )
+
+    def half_read() -> bool:
+        if ends:  # It was read whole within one turn, as happens on a busy machine.
+            ends.clear()
+            give()
+        return any(inspect.isgenerator(call) for call, _ in hub.readers.values())
+
+    give()
     if result:
-        handlers = hub.readers.values()
-        turn_until(hub, lambda: any(inspect.isgenerator(call) for call, _ in handlers))
+        turn_until(hub, half_read)
         for child in children:
             os.kill(child.pid, signal.SIGSTOP)
     else:

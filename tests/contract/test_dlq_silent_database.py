@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from uuid import UUID
 
 import pytest
 from django.db import connections, transaction
@@ -11,6 +13,8 @@ from dlq import ingest as ingest_module
 from dlq import sink as sink_module
 from dlq.ingest import ingest_duty
 from dlq.models import DeadLetter
+from dlq.operations import duty
+from dlq.operations.duty import operations_duty
 from dlq.sink import DatabaseSink
 from hardening.core.errors import SinkUnavailable
 from hardening.core.parking import LetterRefused, publish_letter
@@ -21,6 +25,7 @@ from tests.helpers.dlq_databases import database_alias_for
 from tests.helpers.dlq_letters import letter
 from tests.helpers.hardened_apps import make_app
 from tests.helpers.mishaps import frozen, within
+from tests.helpers.operating import kept, started, states
 
 ALIAS = "silent"
 LONG_ENOUGH = 6.0  # Seconds, for what is bounded by one.
@@ -87,3 +92,25 @@ def test_a_workers_parent_leaves_parked_letters_where_they_are(server, sink, cap
     ingest_duty(app)
     assert connections[ALIAS].connection is None
     assert DeadLetter.objects.get().task_id == "parked"
+
+
+def test_a_workers_parent_leaves_operations_when_the_database_falls_silent_in_a_turn(
+    server, sink, caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr(duty, "_ANSWER_SECONDS", 1)
+    operation = started([kept()])
+    looked_up = duty.runnable
+
+    with ExitStack() as silent:
+
+        def and_then_silent() -> list[UUID]:
+            found = looked_up()
+            silent.enter_context(frozen(server))
+            return found
+
+        monkeypatch.setattr(duty, "runnable", and_then_silent)
+        with within(LONG_ENOUGH):
+            operations_duty(make_app())
+
+    assert "operations have no turn in this worker now" in caplog.text
+    assert states(operation) == ["waiting"]

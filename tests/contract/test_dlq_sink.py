@@ -296,6 +296,15 @@ def test_a_caller_that_holds_the_one_writer_of_a_file_gets_sink_unavailable_soon
     assert DeadLetter.objects.count() == 1
 
 
+@pytest.mark.parametrize("alias", ["sqlite"], indirect=True)  # The others have time-outs of another kind.
+def test_whoever_used_the_connection_waits_for_a_locked_file_as_before(alias) -> None:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout = 1234")
+        DatabaseSink().keep(letter())
+        cursor.execute("PRAGMA busy_timeout")
+        assert cursor.fetchone() == (1234,)
+
+
 @pytest.mark.parametrize("closed_before", [False, True])
 def test_processes_that_keep_the_same_failure_at_once_make_one_letter(alias, closed_before) -> None:
     record = letter()

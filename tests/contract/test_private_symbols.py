@@ -131,6 +131,10 @@ def test_the_list_covers_exactly_what_this_file_tests() -> None:
         "TaskPool.on_stop",
         "Consumer._receive_callback",
         "QoS.restore_by_tag",
+        # In test_green_reconnect.
+        "Consumer.max_prefetch_count",
+        "Consumer.connect",
+        "TaskPool._pool",
         # In test_children_at_reconnect.
         "AsynPool._track_child_process",
         "Consumer.loop_args",

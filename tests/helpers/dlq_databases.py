@@ -15,6 +15,11 @@ from django.db import connections
 from tests.helpers.databases import database_from_url
 
 KINDS = ("sqlite", "postgres", "mariadb")
+_TABLES = (
+    *("dlq_sendingpace", "dlq_operationevent", "dlq_operationitem", "dlq_operation"),
+    *("dlq_groupfacet", "dlq_grouphour", "dlq_lettergroup", "dlq_attempt", "dlq_deadletter"),
+    *("dlq_seenrelease", "dlq_turn"),
+)
 _migrated: set[tuple[str, str]] = set()
 
 
@@ -31,7 +36,7 @@ def letters_in(kind: str, request: pytest.FixtureRequest, directory: Path) -> It
             call_command("migrate", "dlq", database=alias, verbosity=0)
             _migrated.add((alias, url))
         else:
-            for table in ("dlq_attempt", "dlq_deadletter"):
+            for table in _TABLES:
                 with connections[alias].cursor() as cursor:
                     cursor.execute(f"DELETE FROM {table}")
         yield alias

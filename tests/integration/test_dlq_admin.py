@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -14,11 +15,12 @@ from django.urls import reverse
 from django.utils import timezone
 from kombu import Queue
 
-from dlq.admin import operations, paging
-from dlq.admin.filters import distinct_values
-from dlq.models import DeadLetter
+from dlq.admin import discarding, letters, paging
+from dlq.admin.distinct import distinct_values
+from dlq.models import DeadLetter, Operation
 from dlq.sink import DatabaseSink
 from hardening.core.letter import Canvas
+from tests.helpers.admin_app import use_app
 from tests.helpers.dlq_letters import attempt, body_of, letter, with_payload
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -32,7 +34,7 @@ def broker(monkeypatch):
     """A broker in memory: what was sent to a queue."""
     app = Celery("admin", broker=f"memory://{uuid4()}", set_as_current=False)
     app.conf.task_queues = [Queue("payments"), Queue("slow")]
-    monkeypatch.setattr("dlq.replay.celery_app", lambda: app)
+    use_app(monkeypatch, app)
 
     def sent(queue: str = "payments") -> list:
         found = []
@@ -94,16 +96,16 @@ def test_actions_and_buttons_are_those_of_the_users_permissions(
 
     listed, shown = page(client, LIST), page(client, detail(row))
 
-    assert ("replay_selected" in listed, "discard_selected" in listed) == (replay_shown, discard_shown)
-    assert (f"{row.pk}/replay/" in shown, f"{row.pk}/discard/" in shown) == (replay_shown, discard_shown)
+    for name, is_shown in (("replay", replay_shown), ("copy", replay_shown), ("discard", discard_shown)):
+        assert (f'value="{name}_selected"' in listed, f"{row.pk}/{name}/" in shown) == (is_shown, is_shown)
     for forbidden in ("delete_selected", 'class="addlink"', 'class="deletelink"', 'name="_save"'):
         assert forbidden not in listed + shown
 
 
-@pytest.mark.parametrize("operation", ["replay", "discard"])
+@pytest.mark.parametrize("operation", ["replay", "copy", "discard"])
 def test_a_forged_post_is_forbidden_and_changes_nothing(client, user_with, broker, operation) -> None:
     row = kept()
-    user_with(VIEW, PAYLOAD, DISCARD if operation == "replay" else REPLAY)
+    user_with(VIEW, PAYLOAD, REPLAY if operation == "discard" else DISCARD)
 
     for response in (
         client.post(f"{LIST}{row.pk}/{operation}/", {"confirmed": "yes"}),
@@ -118,6 +120,7 @@ def test_a_forged_post_is_forbidden_and_changes_nothing(client, user_with, broke
 
     row.refresh_from_db()
     assert (row.state, broker(), LogEntry.objects.count()) == ("open", [], 0)
+    assert not Operation.objects.exists()
 
 
 def test_a_permission_to_act_without_the_permission_to_view_allows_nothing(client, user_with, broker) -> None:
@@ -128,7 +131,7 @@ def test_a_permission_to_act_without_the_permission_to_view_allows_nothing(clien
     assert broker() == []
 
 
-@pytest.mark.parametrize("operation", ["replay", "discard"])
+@pytest.mark.parametrize("operation", ["replay", "copy", "discard"])
 def test_get_and_an_unconfirmed_post_change_nothing(client, user_with, broker, operation) -> None:
     row = kept()
     user_with(VIEW, REPLAY, DISCARD)
@@ -143,6 +146,7 @@ def test_get_and_an_unconfirmed_post_change_nothing(client, user_with, broker, o
 
     row.refresh_from_db()
     assert (row.state, broker(), LogEntry.objects.count()) == ("open", [], 0)
+    assert not Operation.objects.exists()
 
 
 def test_a_post_without_a_csrf_token_is_forbidden(user_with, broker, django_user_model) -> None:
@@ -155,34 +159,6 @@ def test_a_post_without_a_csrf_token_is_forbidden(user_with, broker, django_user
     assert strict.post(f"{LIST}{row.pk}/replay/", {"confirmed": "yes"}).status_code == 403
     assert strict.post(LIST, confirmed("replay", row)).status_code == 403
     assert broker() == []
-
-
-def test_one_letter_is_replayed_through_its_confirm_page(client, user_with, broker) -> None:
-    row = kept()
-    user = user_with(VIEW, REPLAY)
-
-    response = client.post(f"{LIST}{row.pk}/replay/", {"confirmed": "yes"}, follow=True)
-
-    row.refresh_from_db()
-    assert (row.state, row.claimed_by) == ("replayed", user.get_username())
-    assert "1 letter was sent again." in response.content.decode()
-    assert [message.headers["id"] for message in broker()] == [row.replay_task_id]
-    entry = LogEntry.objects.get()
-    assert (entry.user, entry.object_id, entry.change_message) == (user, str(row.pk), "Replayed.")
-
-
-def test_many_letters_are_replayed_to_another_queue_with_one_log_entry_each(
-    client, user_with, broker
-) -> None:
-    rows = [kept() for _ in range(3)]
-    broker("slow")
-    user_with(VIEW, REPLAY)
-
-    client.post(LIST, confirmed("replay", *rows, queue="slow"))
-
-    assert len(broker("slow")) == 3
-    assert set(LogEntry.objects.values_list("object_id", flat=True)) == {str(row.pk) for row in rows}
-    assert {entry.change_message for entry in LogEntry.objects.all()} == {"Replayed to the queue slow."}
 
 
 def test_letters_are_discarded_with_a_reason(client, user_with) -> None:
@@ -204,37 +180,21 @@ def test_letters_in_the_wrong_state_are_skipped_and_counted(client, user_with, b
     client.post(LIST, confirmed("discard", rows[0]))
 
     shown = client.post(LIST, confirmed("replay", *rows, confirmed="", index="0")).content.decode()
-    response = client.post(LIST, confirmed("replay", *rows), follow=True)
+    response = client.post(LIST, confirmed("discard", *rows), follow=True)
 
     assert "1 letter will be skipped because of its state:\ndiscarded 1." in shown
-    assert "2 letters were sent again." in response.content.decode()
+    assert "2 letters were discarded." in response.content.decode()
     assert "1 letter was left alone because of its state (discarded: 1)." in response.content.decode()
-    assert LogEntry.objects.filter(change_message="Replayed.").count() == 2
 
 
-def test_a_failed_replay_is_told_and_logged_for_nobody(client, user_with, monkeypatch) -> None:
-    down = Celery("down", broker="redis://:hunter22@127.0.0.1:1/0", set_as_current=False)
-    monkeypatch.setattr("dlq.replay.celery_app", lambda: down)
-    row = kept()
-    user_with(VIEW, REPLAY)
-
-    response = client.post(f"{LIST}{row.pk}/replay/", {"confirmed": "yes"}, follow=True)
-
-    row.refresh_from_db()
-    assert (row.state, LogEntry.objects.count()) == ("open", 0)
-    text = response.content.decode()
-    assert "1 letter could not be sent and is open again" in text
-    assert "hunter22" not in text
-
-
-def test_all_that_the_filters_allow_is_replayed_but_nothing_stored_after_the_question(
-    client, user_with, broker
+def test_all_that_the_filters_allow_is_discarded_but_nothing_stored_after_the_question(
+    client, user_with
 ) -> None:
     wanted = [kept(queue="payments") for _ in range(3)]
     other = kept(queue="other")
-    user_with(VIEW, REPLAY)
+    user_with(VIEW, DISCARD)
     asked = client.post(
-        f"{LIST}?queue=payments", confirmed("replay", wanted[0], confirmed="", index="0", select_across="1")
+        f"{LIST}?queue=payments", confirmed("discard", wanted[0], confirmed="", index="0", select_across="1")
     ).content.decode()
     later = kept(queue="payments")
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', asked))
@@ -242,20 +202,19 @@ def test_all_that_the_filters_allow_is_replayed_but_nothing_stored_after_the_que
     client.post(f"{LIST}?queue=payments", {**fields, "as_of": fields["as_of"].replace("&#x2B;", "+")})
 
     assert "<strong>3 letters</strong>" in asked
-    assert {row.pk for row in DeadLetter.objects.replayed()} == {row.pk for row in wanted}
+    assert {row.pk for row in DeadLetter.objects.discarded()} == {row.pk for row in wanted}
     assert {row.pk for row in DeadLetter.objects.open()} == {other.pk, later.pk}
 
 
-def test_one_confirmation_reaches_a_bounded_number_the_oldest_first(
-    client, user_with, broker, monkeypatch
-) -> None:
-    monkeypatch.setattr(operations, "MOST_AT_ONCE", 2)
+def test_one_confirmation_discards_a_bounded_number_the_oldest_first(client, user_with, monkeypatch) -> None:
+    monkeypatch.setattr(discarding, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(letters, "DISCARD", replace(discarding.DISCARD, most=2))
     now = timezone.now()
     rows = [kept(failed_at=now - timedelta(minutes=minute)) for minute in range(3)]
-    user_with(VIEW, REPLAY)
+    user_with(VIEW, DISCARD)
 
-    asked = client.post(LIST, confirmed("replay", *rows, confirmed="", index="0")).content.decode()
-    client.post(LIST, confirmed("replay", *rows))
+    asked = client.post(LIST, confirmed("discard", *rows, confirmed="", index="0")).content.decode()
+    client.post(LIST, confirmed("discard", *rows))
 
     assert "reaches the oldest 2 letters" in asked
     assert DeadLetter.objects.open().get().pk == rows[0].pk
@@ -444,13 +403,15 @@ def test_each_attempt_is_shown_with_its_verdict_and_rule(client, user_with) -> N
     assert " by " not in text.partition("Attempt 3")[2].partition("Attempt 2")[0]
 
 
-def test_distinct_values_come_by_seeks_and_are_bounded(django_assert_num_queries) -> None:
+def test_distinct_values_come_in_one_query_and_are_bounded(django_assert_num_queries) -> None:
     for queue in ("b", "a", "b", "c"):
         kept(queue=queue)
 
-    with django_assert_num_queries(4):
-        assert list(distinct_values(DeadLetter.objects.all(), "queue")) == ["a", "b", "c"]
-    assert list(distinct_values(DeadLetter.objects.all(), "queue", limit=2)) == ["a", "b"]
+    with django_assert_num_queries(1):
+        assert distinct_values(DeadLetter.objects.all(), "queue") == ["a", "b", "c"]
+    assert distinct_values(DeadLetter.objects.all(), "queue", limit=2) == ["a", "b"]
+    assert distinct_values(DeadLetter.objects.filter(queue__gt="a"), "queue") == ["b", "c"]
+    assert distinct_values(DeadLetter.objects.none(), "queue") == []
 
 
 def test_a_list_longer_than_is_counted_says_so(client, user_with, monkeypatch) -> None:
@@ -555,12 +516,14 @@ def test_a_queue_that_nobody_knows_is_told_on_the_confirm_page_and_nothing_chang
         response = client.post(address, fields)
         text = response.content.decode()
         assert response.status_code == 200
-        assert '<p class="errornote">the Celery app knows no queue' in text
+        assert '<ul class="errorlist" id="dlq-queue_error"><li>the Celery app knows no queue' in text
+        assert 'aria-describedby="dlq-queue_helptext dlq-queue_error"' in text
         assert 'name="confirmed" value="yes"' in text
-        assert "<script>" not in text.partition('class="errornote"')[2].partition("</p>")[0]
+        assert "<script>" not in text.partition('class="errorlist"')[2].partition("</ul>")[0]
 
     row.refresh_from_db()
     assert (row.state, broker(), LogEntry.objects.count()) == ("open", [], 0)
+    assert not Operation.objects.exists()
 
 
 @pytest.mark.parametrize("operation", ["replay", "discard"])
@@ -578,6 +541,7 @@ def test_a_selection_that_names_no_letter_changes_nothing(
     assert "The selection names no letters." in response.content.decode()
     row.refresh_from_db()
     assert (row.state, broker(), LogEntry.objects.count()) == ("open", [], 0)
+    assert not Operation.objects.exists()
 
 
 @pytest.mark.parametrize(

@@ -292,3 +292,38 @@ def test_letters_are_within_reach_while_a_system_check_fails(app, settings) -> N
 
     row.refresh_from_db()
     assert row.state == "replayed"
+
+
+def test_an_operation_is_planned_counted_started_and_cancelled(app, monkeypatch) -> None:
+    monkeypatch.setattr("dlq.operations.examine.celery_app", lambda: app)
+    row = kept()
+
+    planned = run_json("dlq_replay", "--all", "--plan", "--pace", "rate:50", "--why", "mended")
+    started = run_json("dlq_operations", "start", planned["operation"])
+
+    assert planned["counts"] == {"unregistered": 1}
+    assert (started["state"], started["pace"], started["why"]) == ("running", "50/s", "mended")
+    with pytest.raises(CommandError, match="not in a state for start"):
+        run("dlq_operations", "start", planned["operation"])
+    cancelled = run_json("dlq_operations", "cancel", planned["operation"])
+    assert (cancelled["state"], cancelled["not_sent_because"]) == ("cancelled", {"cancelled": 1})
+    shown = run_json("dlq_operations", "show", planned["operation"], "--items")
+    assert [event["what"] for event in shown["events"]] == ["made", "started", "cancelled"]
+    assert [item["letter_id"] for item in shown["items"]] == [str(row.pk)]
+    assert [each["operation"] for each in run_json("dlq_operations", "list")] == [planned["operation"]]
+    row.refresh_from_db()
+    assert row.state == "open"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--pace", "fast"), ("--pace", "ramp", "--dry-run"), ("--plan", "--queue", "no-such-queue")],
+)
+def test_an_operation_that_cannot_be_made_leaves_none(app, monkeypatch, options) -> None:
+    monkeypatch.setattr("dlq.operations.making.celery_app", lambda: app)
+    kept()
+
+    with pytest.raises(CommandError):
+        run("dlq_replay", "--all", *options)
+
+    assert run_json("dlq_operations", "list") == []

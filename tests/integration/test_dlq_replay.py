@@ -13,13 +13,15 @@ from celery import Celery
 from django.utils import timezone
 from kombu import Exchange, Queue
 
-from dlq import replay as replay_module
 from dlq.discard import discard
 from dlq.errors import UnknownQueue
-from dlq.models import DeadLetter
+from dlq.models import DeadLetter, Operation, OperationItem
+from dlq.operations import publishing
+from dlq.operations.publishing import Publisher
+from dlq.operations.runner import run_operation
 from dlq.replay import ReplayOutcome, replay
 from dlq.sink import DatabaseSink
-from hardening.core.broker import confirming_connection, publish_raw
+from hardening.core.broker import batching_connection
 from hardening.core.identity import (
     ATTEMPTS_HEADER,
     DEPENDENCY_HEADER,
@@ -301,11 +303,11 @@ def test_a_broker_that_is_down_puts_every_letter_back_and_is_asked_once(monkeypa
     down = Celery("down", broker="redis://:hunter22@127.0.0.1:1/0", set_as_current=False)
     asked: list[Celery] = []
 
-    def counting(app: Celery):
+    def counting(app: Celery, seconds: float):
         asked.append(app)
-        return confirming_connection(app)
+        return batching_connection(app, seconds)
 
-    monkeypatch.setattr(replay_module, "confirming_connection", counting)
+    monkeypatch.setattr(publishing, "batching_connection", counting)
 
     outcome = replay([row.pk for row in rows], by="ops", app=down)
 
@@ -338,52 +340,52 @@ def test_a_claim_that_is_not_stale_is_left_to_its_holder(app, messages) -> None:
     assert messages("payments") == []
 
 
-def test_a_replay_interrupted_between_letters_marks_what_it_sent(app, messages, monkeypatch) -> None:
+def test_a_replay_interrupted_between_letters_is_gone_on_with_and_sends_none_as_another_task(
+    app, messages, monkeypatch
+) -> None:
     rows = [kept() for _ in range(3)]
     calls: list[int] = []
+    publish = Publisher.publish
 
-    def interrupted(*args, **kwargs):
+    def interrupted(self, message):
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(1)
-        publish_raw(*args, **kwargs)
+        publish(self, message)
 
-    monkeypatch.setattr(replay_module, "publish_raw", interrupted)
-
+    monkeypatch.setattr(Publisher, "publish", interrupted)
     with pytest.raises(KeyboardInterrupt):
         replay([row.pk for row in rows], by="ops", app=app)
+    monkeypatch.undo()
+    assert DeadLetter.objects.replaying().count() == 3
 
-    assert DeadLetter.objects.replayed().count() == len(messages("payments")) == 2
-    assert DeadLetter.objects.replaying().count() == 1
+    run_operation(Operation.objects.get().pk, app=app)
+
+    assert DeadLetter.objects.replayed().count() == 3
+    assert {message.headers["id"] for message in messages("payments")} == {r.replay_task_id for r in rows}
 
 
-def test_a_slow_replay_renews_its_claim_and_loses_no_letter_to_another(
-    app, messages, monkeypatch, settings
+def test_a_replay_that_nobody_took_up_is_taken_over_by_the_next_one_once_its_claim_is_stale(
+    app, messages, monkeypatch
 ) -> None:
-    settings.DLQ = {**settings.DLQ, "STALE_CLAIM_SECONDS": 0.4}
-    rows = [kept() for _ in range(4)]
-    thefts: list[ReplayOutcome] = []
+    row = kept()
+    monkeypatch.setattr(Publisher, "publish", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        replay([row.pk], by="first", app=app)
+    monkeypatch.undo()
+    assert replay([row.pk], by="early", app=app).skipped == {"replaying": 1}
+    DeadLetter.objects.filter(pk=row.pk).update(claimed_at=timezone.now() - timedelta(seconds=61))
 
-    def slow(*args, **kwargs):
-        if threading.current_thread() is threading.main_thread():
-            threading.Event().wait(0.2)
+    assert replay([row.pk], by="second", app=app).sent == (row.pk,)
+    run_operation(Operation.objects.get(created_by="first").pk, app=app)
 
-            def steal() -> None:
-                thefts.append(replay([row.pk for row in rows], by="thief", app=app))
-                DatabaseSink().close()
+    assert [message.headers["id"] for message in messages("payments")] == [row.replay_task_id]
+    item = OperationItem.objects.get(operation__created_by="first")
+    assert (item.state, item.verdict) == ("not_sent", "claimed")
 
-            thief = threading.Thread(target=steal)
-            thief.start()
-            thief.join()
-        publish_raw(*args, **kwargs)
 
-    monkeypatch.setattr(replay_module, "publish_raw", slow)
-
-    outcome = replay([row.pk for row in rows], by="ops", app=app)
-
-    assert len(outcome.sent) == 4
-    assert [theft.sent for theft in thefts] == [()] * 4
-    assert len(messages("payments")) == 4
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_replay_that_fails_again_is_a_new_open_letter_linked_both_ways(app, messages) -> None:

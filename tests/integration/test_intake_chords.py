@@ -1,4 +1,5 @@
-"""A chord on Redis ends also where the body of a member cannot be decoded, if that is not the last one."""
+"""A chord on Redis ends also where the body of a member cannot be decoded, if that is not the last one, and
+no member of it counts twice."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from celery.app.task import Context
 from hardening.capture import Delivery
 from hardening.intake.errors import NotATask
 from hardening.intake.results import end_result
+from hardening.telling.outcome import ChordNotYet, Outcome
 
 
 @pytest.fixture
@@ -104,3 +106,65 @@ def test_a_member_whose_body_can_be_read_fails_its_chord_also_as_the_last_one(ap
     end_result(app, message, NotATask("not known"))
 
     assert state(app, body.options["task_id"]) == states.FAILURE
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_member_that_is_told_failed_twice_counts_once(app, ordered) -> None:
+    app.conf.result_backend_transport_options = {"result_chord_ordered": ordered}
+    group, body = begun(app, 3)
+    embed = {"chord": dict(body), "errbacks": None, "callbacks": None, "chain": None}
+    headers = {"task": "nobody", "id": str(uuid4()), "group": group, "group_index": 0}
+    message = raw(headers, json.dumps([[], {}, embed]).encode())
+
+    for text in ("not known", "not known", "still not known"):
+        end_result(app, message, NotATask(text))
+    ended(app, group, body)
+    assert state(app, body.options["task_id"]) == states.PENDING, "one member has not ended"
+    ended(app, group, body)
+
+    assert state(app, body.options["task_id"]) == states.FAILURE
+
+
+@pytest.mark.celery_since(5, 7)
+def test_a_chord_whose_last_member_died_of_publishing_is_told_again_until_it_goes_on(app) -> None:
+    """It was told with its chord's claim, and who told it died before the chord went on."""
+    group, body = begun(app, 1)
+    context = Context(id=str(uuid4()), group=group, chord=body, task="nobody")
+    backend: Any = app.backend
+    script = backend._chord_part_return_script
+
+    def dead(**options: Any) -> list[int]:
+        script(**options)
+        return [-1, 0, 0, 0]
+
+    backend._chord_part_return_script = dead
+    backend.on_chord_part_return(context, states.FAILURE, NotATask("x"))
+    backend._chord_part_return_script = script
+    outcome = Outcome(app, context, NotATask("x"), states.FAILURE).result().chord()
+
+    assert isinstance(outcome.tell(), ChordNotYet)
+    backend.client.delete(backend.get_key_for_group(group, ".c"))
+
+    assert outcome.tell() is None
+    assert state(app, body.options["task_id"]) == states.FAILURE
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [1],
+        {"task": "add", "id": ["a"]},
+        {"task": "add", "id": "a", "stamped_headers": ["b"], "stamps": [1], "group": {"b": 1}},
+    ],
+    ids=["a list", "an id that is a list", "stamps that are a list"],
+)
+def test_headers_of_a_wrong_kind_have_a_result_as_well(app, headers) -> None:
+    app.conf.result_extended = True
+    task_id = str(uuid4())
+    if isinstance(headers, dict) and headers["id"] == "a":
+        headers = {**headers, "id": task_id}
+    message = raw(headers, b"[[], {}, {}]")._replace(properties={"correlation_id": task_id})
+
+    end_result(app, message, NotATask("odd"))
+
+    assert state(app, task_id) == states.FAILURE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -12,13 +13,14 @@ from uuid import uuid4
 import pytest
 from celery import Celery
 from django.core.management import CommandError, call_command
-from kombu import Queue
+from kombu import Producer, Queue, compression
 
 from dlq.models import DeadLetter
 from dlq.sink import DatabaseSink
-from hardening.capture import Delivery
+from hardening.capture import Delivery, delivery_of
 from hardening.core.identity import KEY_HEADER, LETTER_HEADER, REPLAY_HEADER
 from hardening.core.reasons import Reason
+from hardening.intake.compression import bound_decompression
 from hardening.intake.letters import raw_letter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -199,3 +201,65 @@ def test_a_repair_that_cannot_be_right_is_refused_and_the_letter_stays_open(
 
     assert sent() is None
     assert {each.state for each in DeadLetter.objects.all()} == {"open"}
+
+
+GOOD = b'[["a body of some length"], {}, {}]'
+GZIP = {**HEADERS, "compression": "application/x-gzip"}
+
+
+def kept_undecoded(app: Celery, body: bytes) -> DeadLetter:
+    """The letter of a compressed body that came over the broker, and could not be decompressed."""
+    with app.connection() as connection:
+        channel: Any = connection.default_channel
+        Producer(channel).publish(
+            body,
+            routing_key="celery",
+            headers=GZIP,
+            content_type="application/json",
+            content_encoding="utf-8",
+        )
+        raw = delivery_of(channel.basic_get("celery", no_ack=True))
+    return kept(app, raw.body, raw.headers, properties=raw.properties)
+
+
+@pytest.mark.parametrize("body", [zlib.compress(GOOD), b"not compressed"], ids=["too large", "broken"])
+def test_what_could_not_be_decompressed_is_replayed_as_it_came(app, sent, monkeypatch, body: bytes) -> None:
+    decoders: Any = vars(compression)["_decoders"]
+    monkeypatch.setattr(compression, "_decoders", dict(decoders))
+    bound_decompression(10)
+    row = kept_undecoded(app, body)
+    assert row.record().payload.body == body
+
+    monkeypatch.setattr(compression, "_decoders", {"application/x-gzip": bytes})  # Shows what was sent.
+    run("dlq_replay", str(row.pk))
+
+    message = sent()
+    assert (message.body, message.headers["compression"]) == (body, "application/x-gzip")
+    assert (message.content_type, message.content_encoding) == ("application/json", "utf-8")
+
+
+def test_what_was_too_large_is_run_once_more_is_allowed(app, sent, monkeypatch) -> None:
+    decoders: Any = vars(compression)["_decoders"]
+    monkeypatch.setattr(compression, "_decoders", dict(decoders))
+    bound_decompression(10)
+    row = kept_undecoded(app, zlib.compress(GOOD))
+
+    bound_decompression(1000)
+    run("dlq_replay", str(row.pk))
+
+    assert sent().payload == json.loads(GOOD)
+
+
+def test_the_repaired_body_of_what_could_not_be_decompressed_is_sent_as_it_stands(
+    app, sent, tmp_path: Path
+) -> None:
+    row = kept_undecoded(app, b"not compressed")
+    body, message = tmp_path / "body", tmp_path / "message"
+    run("dlq_export", str(row.pk), "--message", str(message))
+    body.write_bytes(GOOD)
+
+    run("dlq_replay", str(row.pk), "--body", str(body), "--message", str(message))
+
+    found = sent()
+    assert found.payload == json.loads(GOOD)
+    assert "compression" not in found.headers

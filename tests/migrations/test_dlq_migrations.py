@@ -12,13 +12,14 @@ from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
 from dlq.cli import full, full_text
-from dlq.models import Attempt, DeadLetter
+from dlq.groups.duty import tend
+from dlq.models import Attempt, DeadLetter, LetterGroup
 from dlq.rows import attempt_rows, letter_row
 from dlq.sink import DatabaseSink
 from tests.helpers.dlq_databases import KINDS, letters_in
 from tests.helpers.dlq_letters import FAILED_AT, letter
 
-NEWER = {"verdict", "rule"}
+NEWER = {"verdict", "rule", "fingerprint", "group_id", "imported_from", "live_digest"}
 
 
 @pytest.fixture(params=KINDS)
@@ -28,7 +29,7 @@ def alias(request, tmp_path, settings, django_db_blocker) -> Iterator[str]:
         try:
             yield name
         finally:
-            migrated(name, "0002_verdicts")
+            migrated(name, "0003_groups_and_operations")
 
 
 def migrated(alias: str, name: str) -> Any:
@@ -61,7 +62,7 @@ def test_no_migration_is_missing() -> None:
 def test_letters_from_before_verdicts_stay_whole_with_empty_ones(alias) -> None:
     pk = kept_by(migrated(alias, "0001_initial"), alias)
 
-    migrated(alias, "0002_verdicts")
+    migrated(alias, "0003_groups_and_operations")
 
     row = DeadLetter.objects.get(pk=pk)
     assert (row.verdict, row.rule, row.error_class) == ("", "", "shop.errors.CardDeclined")
@@ -73,13 +74,25 @@ def test_letters_from_before_verdicts_stay_whole_with_empty_ones(alias) -> None:
     assert "attempt 2: shop.errors.CardDeclined" in full_text(full(row))
 
 
+def test_letters_from_before_groups_get_their_fingerprint_and_are_counted(alias) -> None:
+    pk = kept_by(migrated(alias, "0002_verdicts"), alias)
+    migrated(alias, "0003_groups_and_operations")
+    assert DeadLetter.objects.get(pk=pk).fingerprint == ""
+
+    assert tend(by_hand=True).letters == 1
+
+    row = DeadLetter.objects.get(pk=pk)
+    assert row.fingerprint == letter_row(letter(), keys=(), now=FAILED_AT).fingerprint
+    assert (row.group_id, LetterGroup.objects.get().letters) == (row.fingerprint, 1)
+
+
 def test_a_worker_of_the_version_before_still_keeps_letters_in_the_new_tables(alias) -> None:
     old = MigrationExecutor(connections[alias]).loader.project_state([("dlq", "0001_initial")]).apps
 
     pk = kept_by(old, alias)
 
     row = DeadLetter.objects.get(pk=pk)
-    assert (row.verdict, row.rule) == ("", "")
+    assert (row.verdict, row.rule, row.fingerprint, row.group_id) == ("", "", "", None)
     assert set(row.attempts.values_list("verdict", "rule")) == {("", "")}
 
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from celery import chord
 from kombu import Connection
 
@@ -68,19 +69,25 @@ def waiting_in(stage: Stage, queue: str) -> int:
         return int(channel.queue_declare(queue=queue, passive=True).message_count)
 
 
+POISON = {"prefork": "kill_own_process", "gevent": "run_out_of_memory"}
+"""What is a death that the worker outlives, on each pool."""
+
+
+@pytest.mark.parametrize("pool", POISON)
 def test_whatever_the_broker_gives_up_becomes_a_letter_with_its_reason_and_its_end(
-    new_stage: Callable[..., Any],
+    new_stage: Callable[..., Any], pool: str
 ) -> None:
+    name = POISON[pool]
     with staged(new_stage) as stage:
-        started(stage)
+        started(stage, pool=pool)
         signature = stage.sender.signature
 
         # The broker's delivery limit comes before ours for a member of a chord, and ours before the broker's.
-        killing = signature("kill_own_process", queue="few")
+        killing = signature(name, queue="few")
         header = [killing, signature("succeed", queue="classic")]
         waits: Any = chord(header, app=stage.sender)(signature("succeed", queue="plenty"))
         member = Sent(waits.parent.results[0].id, stage.sender)
-        poison = stage.send("kill_own_process", queue="plenty")
+        poison = stage.send(name, queue="plenty")
         # Natively delayed: it hops through queues that dead-letter it, and is no dead letter.
         delayed = stage.send("succeed", queue="plenty", countdown=2)
         delayed_and_rejected = stage.send("succeed", 1, queue="elsewhere", countdown=1)
@@ -101,20 +108,10 @@ def test_whatever_the_broker_gives_up_becomes_a_letter_with_its_reason_and_its_e
             assert len(stage.attempts(letter)) == attempts
             stage.state_of(sent, state)
         stage.state_of(Sent(waits.id, stage.sender), "FAILURE", 40)
-        assert len(stage.effects(f"kill_own_process {member.id}")) == 2, "the limit allows one more delivery"
-        assert len(stage.effects(f"kill_own_process {poison.id}")) == 3
+        assert len(stage.effects(f"{name} {member.id}")) == 2, "the limit allows one more delivery"
+        assert len(stage.effects(f"{name} {poison.id}")) == 3
         stage.state_of(delayed, "SUCCESS")
         assert stage.letters(task_id=delayed.id) == []
-
-        # A replay goes to the queue where the message died.
-        [dead] = stage.letters(task_id=delayed_and_rejected.id)
-        stage.manage("dlq_replay", str(dead.id), TEST_QUEUES=json.dumps(QUEUES))
-        wait_until(lambda: waiting_in(stage, "elsewhere") == 1, 20, stage.logs)
-
-
-def test_on_gevent_it_is_taken_in_too_and_while_the_database_is_away(new_stage: Callable[..., Any]) -> None:
-    with staged(new_stage) as stage:
-        started(stage, pool="gevent")
 
         # Rejected by its own task: its letter is there already.
         rejected = stage.send("reject", queue="plenty")
@@ -132,9 +129,15 @@ def test_on_gevent_it_is_taken_in_too_and_while_the_database_is_away(new_stage: 
         away.rename(database)
         assert stage.letter_of(meanwhile, 40).reason == "expired"
 
+        # A replay goes to the queue where the message died.
+        [dead] = stage.letters(task_id=delayed_and_rejected.id)
+        stage.manage("dlq_replay", str(dead.id), TEST_QUEUES=json.dumps(QUEUES))
+        wait_until(lambda: waiting_in(stage, "elsewhere") == 1, 20, stage.logs)
 
+
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
 def test_what_goes_back_unfinished_is_noted_for_who_gets_it_next_and_what_runs_on_is_not_dead(
-    new_stage: Callable[..., Any], rabbitmq_server: RabbitMQServer
+    new_stage: Callable[..., Any], rabbitmq_server: RabbitMQServer, pool: str
 ) -> None:
     def noted(sent: Sent) -> bool:
         store = DatabaseStore(ALIAS)
@@ -154,7 +157,7 @@ def test_what_goes_back_unfinished_is_noted_for_who_gets_it_next_and_what_runs_o
         return [line.split() for line in ctl("list_queues", "name", "messages").splitlines()]
 
     with staged(new_stage) as stage:
-        worker = started(stage, TEST_HARDENING=json.dumps({"SHUTDOWN": {"GRACE": "0.5 s"}}))
+        worker = started(stage, pool=pool, TEST_HARDENING=json.dumps({"SHUTDOWN": {"GRACE": "0.5 s"}}))
         running = stage.send("held", queue="few")
         wait_until(lambda: stage.effects(f"started held {running.id}"), 30, stage.logs)
         waits = stage.send("succeed", queue="classic", countdown=11)

@@ -167,6 +167,32 @@ def test_an_error_that_no_rule_knows_is_shown_with_the_settings_that_name_it(fin
     assert '"sample_project.mistakes.tasks.SupplierMumbled": "transient",' in done.stdout
 
 
+def test_the_replay_is_an_operation_that_knows_the_outcome_of_each_letter(finished):
+    done, _ = finished
+    mended = [case.kind for case in CASES if case.can_succeed]
+    first = done.stdout.partition("Why, as the letters say:")[0]
+    dead = sum(
+        int(cells[2]) for kind, cells in last_table(first).items() if kind in mended and cells[2] != "."
+    )
+
+    assert re.search(r"^operation \w{8}: closed, ramp 1, 2, 5", done.stdout, re.MULTILINE), done.stdout
+    assert f"dry run   fits {dead}\n" in done.stdout
+    assert f"outcomes  sent {dead}, succeeded {dead}, came back 0, " in done.stdout
+
+
+def test_the_ledger_names_the_groups_and_those_that_were_mended_are_resolved(finished):
+    done, _ = finished
+
+    before, after = (
+        {line.split("  ")[0]: line.split()[-2:] for line in part.partition("\n\n")[0].splitlines()[2:]}
+        for part in done.stdout.split("group of letters")[1:]
+    )
+
+    assert before.keys() == after.keys()
+    assert {state for _, state in before.values()} == {"open"}
+    assert {(count == ".", state) for count, state in after.values()} == {(True, "resolved"), (False, "open")}
+
+
 def test_the_job_whose_process_was_killed_is_run_again(finished):
     done, _ = finished
 

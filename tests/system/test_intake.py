@@ -123,7 +123,7 @@ def test_a_message_whose_letter_no_store_takes_waits_for_one_and_the_next_is_ser
         wait_until(lambda: not client.llen("hardening.garbage"), 20, stage.logs)
 
 
-@pytest.mark.parametrize(("broker", "pool"), [("redis", "gevent"), ("rabbitmq", "prefork")])
+@pytest.mark.parametrize(("broker", "pool"), COMBINATIONS, ids=lambda value: value)
 def test_an_unknown_task_is_offered_again_and_kept_and_a_repaired_message_is_run(
     new_stage: Callable[..., Any], broker: str, pool: str, tmp_path: Path
 ) -> None:

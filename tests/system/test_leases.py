@@ -261,8 +261,10 @@ def test_what_waits_for_its_time_or_its_rate_keeps_its_lease_and_survives_a_reco
 ) -> None:
     with RedisServer() as results, new_stage("redis", own_redis=broker) as stage:
         running = worker(stage, pool=pool, concurrency=4, CELERY_RESULT_BACKEND=results.url)
+        busy = stage.send("until_released")
         limited = [stage.send("limited_rate") for _ in range(4)]
         due = stage.send("outlast", 0, countdown=LEASE_SECONDS - 0.5)
+        started(stage, busy)
         started(stage, limited[0])
 
         broker.kill()
@@ -271,12 +273,13 @@ def test_what_waits_for_its_time_or_its_rate_keeps_its_lease_and_survives_a_reco
 
         for each in (*limited, due):
             ended(stage, each)
-        stage.nothing_unacked()
+        wait_until(lambda: stage.unacked() == 1, 20, lambda: str(stage.unacked()))
         assert {runs(stage, each) for each in (*limited, due)} == {(1, 1)}
-        # The credit of what waited is back: the worker takes as many as before.
-        more = [stage.send("until_released") for _ in range(4)]
+        # The credit of what waited is back: the worker takes as many as before, beside what runs.
+        more = [stage.send("until_released") for _ in range(3)]
         for each in more:
             started(stage, each, timeout=60)
+        assert runs(stage, busy) == (1, 0)
         assert running.process.is_running
 
 

@@ -80,7 +80,7 @@ def test_what_has_not_begun_goes_back_at_once_and_runs_elsewhere_while_the_rest_
 
         worker.process.send_signal(signal.SIGTERM)
         counted(stage, waiting_=1, unacked=1)
-        assert told(stage, UNSTARTED, later)
+        wait_until(lambda: told(stage, UNSTARTED, later), 10, stage.logs)  # It says so once it has gone back.
 
         fetched_no_more = stage.send("work_for", 0)
         stage.worker(pool="threads", concurrency=2, extra_args=("-n", "second@%h"))

@@ -424,3 +424,25 @@ def test_a_letter_that_the_parent_cannot_put_together_is_kept_without_its_detail
 
     assert [(letter.task_id, letter.reason) for letter in LETTERS] == [(request.id, "time_limit")]
     assert request.answers.given == ["ack"]
+
+
+@pytest.mark.parametrize("odd", [{"_children": "x"}, {"_children": [1]}, {"headers": "x"}, {"headers": [1]}])
+def test_headers_that_celery_keeps_in_a_request_are_no_reason_to_tell_nobody(odd, app) -> None:
+    @app.task(name="bad", shared=False)
+    def bad():
+        raise ValueError("x")
+
+    @app.task(name="lost", shared=False, early_ack="a lost ping is harmless")
+    def lost(): ...
+
+    failed, gone = send(bad), send(lost)
+    for message in (failed, gone):
+        message.headers.update(odd)
+    run(request_of(app, failed))
+    request_of(app, gone).on_failure(info_of(WorkerLostError("signal 9")))
+
+    # Of a body that failed Celery tells it, of a lost child the parent does.
+    for message in (failed, gone):
+        assert app.backend.get_task_meta(message.headers["id"])["status"] == "FAILURE"
+    assert [letter.reason for letter in LETTERS] == ["error", "worker_lost"]
+    assert all(letter.payload.headers.items() >= odd.items() for letter in LETTERS)

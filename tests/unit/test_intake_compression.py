@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kombu import compression
 
+from hardening.core.letter import COMPRESSED
 from hardening.intake.compression import ExpandsTooFar, bound_decompression
 from tests.helpers.hardened_apps import EVENTS, LETTERS, SINK, hardened_app
 from tests.unit.test_intake_consumer import OurConsumer, message
@@ -72,5 +73,6 @@ def test_a_message_that_expands_too_far_ends_as_oversized_with_what_was_sent(set
 
     [letter] = LETTERS
     assert (letter.reason, letter.payload.body) == ("oversized", sent)
+    assert letter.payload.properties[COMPRESSED] is True
     assert str(MOST) in letter.last_attempt.message
     assert EVENTS == ["letter oversized", "backend FAILURE", "ack 7"]

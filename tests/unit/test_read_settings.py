@@ -106,7 +106,7 @@ def test_dlq_settings_follow_a_change_of_the_settings(settings) -> None:
 
 
 def test_without_a_key_the_check_says_that_bodies_are_in_clear(settings) -> None:
-    settings.DLQ = {}
+    settings.DLQ = {"RETENTION": {"replayed": "90 d"}}
 
     (message,) = check_deployment(None)
 

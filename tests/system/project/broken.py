@@ -1,4 +1,4 @@
-"""A task that kills the process which runs it, each time."""
+"""A task that ends its process each time, or has no memory for its work."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ from .effects import record
 def kill_own_process(self: Task) -> None:
     record(f"kill_own_process {self.request.id}")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@shared_task(name="run_out_of_memory", bind=True)
+def run_out_of_memory(self: Task) -> None:
+    record(f"run_out_of_memory {self.request.id}")
+    raise MemoryError("as if")

@@ -51,6 +51,11 @@ def _out_of_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+def _import() -> None:
+    """Of a module that ends its process while it is read."""
+    from . import ending  # noqa: F401
+
+
 def _whole_worker() -> None:
     if current_process().name != "MainProcess":
         os.kill(os.getppid(), signal.SIGKILL)
@@ -63,6 +68,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     "exit": _system_exit,
     "memory": _memory_error,
     "rlimit": _out_of_memory,
+    "import": _import,
     "worker": _whole_worker,
 }
 
@@ -85,12 +91,20 @@ def die_at_once(self: Task) -> None:
 
 
 @shared_task(name="moved", bind=True, poison_queue="roomy")  # type: ignore[call-overload,untyped-decorator]
-def moved(self: Task) -> str:
+def moved(self: Task, how: str) -> str:
     """Dies everywhere but where there is room."""
     record(f"start {self.request.id} of {self.request.hostname}")
     if not str(self.request.hostname).startswith("roomy"):
-        _killed()
+        WAYS[how]()
     return "there was room"
+
+
+@shared_task(name="hangs", bind=True, time_limit=1)
+def hangs(self: Task) -> None:
+    """Until its hard limit ends it."""
+    record(f"start {self.request.id} of {self.request.hostname}")
+    while True:
+        time.sleep(0.1)
 
 
 @shared_task(name="harmless", bind=True)

@@ -13,14 +13,22 @@ from django.utils.translation import gettext_lazy as _
 from hardening.core.letter import DeadLetter as LetterRecord
 from hardening.core.letter import load_letter
 
-from .conf import dlq_settings
-from .errors import CannotUnseal
-from .sealing import unseal
-from .states import CLOSED, LIVE, State, sources_of
-from .verdicts import judgement
+from ..conf import dlq_settings
+from ..errors import CannotUnseal
+from ..sealing import unseal
+from ..states import CLOSED, LIVE, State, sources_of
+from ..verdicts import judgement
 
-__all__ = ["NAME_LENGTH", "VERDICT_LENGTH", "Attempt", "DeadLetter", "DeadLetterQuerySet"]
+__all__ = [
+    "FINGERPRINT_LENGTH",
+    "NAME_LENGTH",
+    "VERDICT_LENGTH",
+    "Attempt",
+    "DeadLetter",
+    "DeadLetterQuerySet",
+]
 
+FINGERPRINT_LENGTH = 64
 NAME_LENGTH = 255
 VERDICT_LENGTH = 16
 _SHORT = 64
@@ -56,7 +64,7 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
         return self.filter(state__in=LIVE)
 
     def closed(self) -> Self:
-        """Replayed or discarded: for good."""
+        """Replayed or discarded: nobody works on it."""
         return self.filter(state__in=CLOSED)
 
     def replayable(self, *, stale_before: datetime) -> Self:
@@ -107,6 +115,12 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
             state=State.DISCARDED, closed_at=now, closed_by=by, discard_reason=reason, claim_token=token
         )
 
+    def restore(self, *, token: uuid.UUID) -> int:
+        """discarded -> open. Raises IntegrityError where another letter of the same work is live."""
+        return self.discarded().update(
+            state=State.OPEN, closed_at=None, closed_by="", discard_reason="", claim_token=token
+        )
+
 
 _LetterManager = models.Manager.from_queryset(DeadLetterQuerySet)
 
@@ -124,8 +138,8 @@ class DeadLetter(models.Model):
     """One message that failed for good.
 
     `occurrence` counts the letters of one delivery and body: a delivery that fails again after its
-    letter was closed gets a new letter. At most one of them is live, because a new one is written
-    only when the unique constraint and the states of the others say so.
+    letter was closed gets a new letter. At most one of them is live: `live_digest` is unique, whoever
+    captures, restores, imports or purges.
     """
 
     id = models.UUIDField(_("id"), primary_key=True, default=uuid.uuid4, editable=False)
@@ -137,6 +151,16 @@ class DeadLetter(models.Model):
     )
     occurrence = models.PositiveIntegerField(_("occurrence"), default=1)
     body_digest = models.CharField(_("body digest"), max_length=_SHORT)
+    # Kept by the database, so that no process of any version can leave it out.
+    live_digest = models.GeneratedField(
+        verbose_name=_("body digest while live"),
+        expression=models.Case(
+            models.When(state__in=[state.value for state in LIVE], then=F("body_digest")), default=None
+        ),
+        output_field=models.CharField(max_length=_SHORT, null=True),
+        db_persist=True,
+        null=True,
+    )
     task_id = models.CharField(_("task id"), max_length=NAME_LENGTH)
     root_id = models.CharField(_("root id"), max_length=NAME_LENGTH, blank=True)
     parent_id = models.CharField(_("parent id"), max_length=NAME_LENGTH, blank=True)
@@ -161,7 +185,30 @@ class DeadLetter(models.Model):
     canvas = models.JSONField(_("canvas"), default=dict, blank=True)
     argument_names = models.JSONField(_("argument names"), default=list, blank=True)
     release = models.CharField(_("release"), max_length=NAME_LENGTH, blank=True)
+    imported_from = models.CharField(
+        _("imported from"), max_length=NAME_LENGTH, blank=True, default="", db_default=""
+    )
     versions = models.JSONField(_("versions"), default=dict, blank=True)
+
+    fingerprint = models.CharField(
+        _("fingerprint"),
+        max_length=FINGERPRINT_LENGTH,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("The same for letters of one cause. Empty: not computed yet."),
+    )
+    # Set when the letter was counted in its group; no constraint: a letter never waits for its group.
+    group = models.ForeignKey(
+        "LetterGroup",
+        verbose_name=_("group"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        db_constraint=False,
+        db_index=False,
+        related_name="members",
+    )
 
     captures = models.PositiveIntegerField(
         _("captures"),
@@ -210,11 +257,15 @@ class DeadLetter(models.Model):
             ("replay_deadletter", _("Can replay dead letter")),
             ("discard_deadletter", _("Can discard dead letter")),
             ("view_payload", _("Can view the payload of dead letter")),
+            ("edit_deadletter", _("Can edit and replay dead letter")),
+            ("purge_deadletter", _("Can purge archived dead letters")),
+            ("triage_deadletter", _("Can acknowledge, snooze and resolve groups")),
         )
         constraints = (
             models.UniqueConstraint(
                 fields=("delivery_key", "replay_number", "body_digest", "occurrence"), name="dlq_letter_once"
             ),
+            models.UniqueConstraint(fields=("live_digest",), name="dlq_letter_live_once"),
             models.CheckConstraint(
                 condition=Q(state__in=[state.value for state in State]), name="dlq_letter_state"
             ),
@@ -245,6 +296,10 @@ class DeadLetter(models.Model):
                 fields=("verdict", "state", "error_class", "task_name", "first_seen_at", "failed_at"),
                 name="dlq_unclassified",
             ),
+            models.Index(fields=("group", "failed_at"), name="dlq_group_failed"),
+            models.Index(fields=("group", "state", "failed_at"), name="dlq_group_state_failed"),
+            models.Index(fields=("state", "closed_at"), name="dlq_state_closed"),
+            models.Index(fields=("stored_at",), name="dlq_stored"),
             models.Index(fields=("body_digest",), name="dlq_digest"),
             models.Index(fields=("task_id",), name="dlq_task_id"),
             models.Index(fields=("root_id",), name="dlq_root_id"),

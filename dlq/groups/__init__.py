@@ -1,0 +1,1 @@
+"""Groups: letters with one cause, counted, followed and decided on together."""

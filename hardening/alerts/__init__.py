@@ -1,0 +1,1 @@
+"""Alerts: conditions become incidents, each told on every channel, once for the whole fleet."""
