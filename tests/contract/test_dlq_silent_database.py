@@ -17,7 +17,7 @@ from dlq.operations import duty
 from dlq.operations.duty import operations_duty
 from dlq.sink import DatabaseSink
 from hardening.core.errors import SinkUnavailable
-from hardening.core.parking import LetterRefused, publish_letter
+from hardening.core.parking import LetterRefused, parking_queue, publish_letter
 from hardening.testing.servers import LocalServer, MariaDBServer, PostgresServer
 from tests.conftest import serve
 from tests.helpers.databases import database_from_url
@@ -82,6 +82,8 @@ def test_a_caller_in_a_transaction_is_held_up_no_longer(server, sink) -> None:
 
 def test_a_workers_parent_leaves_parked_letters_where_they_are(server, sink, caplog) -> None:
     app = make_app()
+    with app.connection() as connection:  # All tests of a process share the broker in its memory.
+        connection.default_channel.queue_purge(parking_queue())
     publish_letter(app, letter(task_id="parked"))
 
     with frozen(server), within(LONG_ENOUGH):
