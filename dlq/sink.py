@@ -28,7 +28,6 @@ others, perhaps the one that holds it (see `hardening.core.connection.brief_conn
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
 from random import random
 from uuid import uuid4
 
@@ -37,22 +36,23 @@ from django.db import (
     InterfaceError,
     OperationalError,
     ProgrammingError,
-    connections,
     transaction,
 )
 from django.db.models import F
 from django.utils import timezone
 
-from hardening.core.connection import bounded_connection, brief_connection, drop_connection
+from hardening.core.connection import drop_connection
 from hardening.core.errors import SinkUnavailable
 from hardening.core.letter import Attempt as AttemptRecord
 from hardening.core.letter import DeadLetter as LetterRecord
 from hardening.core.letter import Payload
 from hardening.core.parking import LetterRefused
 
+from .brief import unwaiting_connection
 from .conf import database_alias, dlq_settings
 from .errors import CannotSeal
 from .inserting import insert
+from .locks import is_lock_conflict
 from .models import Attempt, DeadLetter
 from .operations.outcomes import came_back
 from .rows import attempt_rows, body_digest, letter_row
@@ -65,7 +65,6 @@ _MOST_BROKEN_CONNECTIONS = 2
 _ANSWER_SECONDS = 10
 _LOCK_PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
-_LOCK_SIGNS = ("deadlock", "locked", "lock wait timeout", "could not serialize", "record has changed")
 
 
 class DatabaseSink:
@@ -91,7 +90,7 @@ class DatabaseSink:
         known = False
         while True:
             try:
-                with _connection(alias):
+                with unwaiting_connection(alias, _ANSWER_SECONDS):
                     if self._keep_known(letter, alias) if known else self._keep_new(letter, alias):
                         return
                 failure: Exception | None = None
@@ -100,7 +99,7 @@ class DatabaseSink:
                 known, failure = True, exc
             except (OperationalError, InterfaceError) as exc:
                 failure = exc
-                if not _is_lock_conflict(exc):
+                if not is_lock_conflict(exc):
                     broken += 1
                     drop_connection(alias)
             # Whatever else keeps it from being stored, those behind it must not wait for it.
@@ -153,7 +152,7 @@ class DatabaseSink:
         return True
 
     def _not_kept(self, letter: LetterRecord, alias: str, exc: Exception | None) -> SinkUnavailable:
-        waited = exc is None or (isinstance(exc, OperationalError) and _is_lock_conflict(exc))
+        waited = exc is None or (isinstance(exc, OperationalError) and is_lock_conflict(exc))
         if waited or isinstance(exc, CannotSeal) or not self._takes_another(alias):
             return SinkUnavailable(_why(letter, alias, exc, "could not be stored in"))
         return LetterRefused(_why(letter, alias, exc, "is refused by"))
@@ -176,33 +175,21 @@ class DatabaseSink:
         while True:
             try:
                 row = letter_row(record, keys=dlq_settings().encryption_keys, now=now)
-                with _connection(alias), transaction.atomic(using=alias):
+                with unwaiting_connection(alias, _ANSWER_SECONDS), transaction.atomic(using=alias):
                     insert(row, attempt_rows(record.attempts, letter_id=row.pk), alias=alias)
                     transaction.set_rollback(True, using=alias)
                 return True
             # Whatever it is, it is not the letter's fault.
             except Exception as exc:
-                locked = isinstance(exc, OperationalError) and _is_lock_conflict(exc)
+                locked = isinstance(exc, OperationalError) and is_lock_conflict(exc)
                 if not locked or time.monotonic() - began > _LOCK_PATIENCE_SECONDS:
                     drop_connection(alias)
                     return False
             _pause()
 
 
-def _connection(alias: str) -> AbstractContextManager[None]:
-    # A file answers by itself; but it has one writer, for whom nobody may wait in SQLite's code.
-    if connections[alias].vendor == "sqlite":
-        return brief_connection(alias)
-    return bounded_connection(alias, _ANSWER_SECONDS)
-
-
 def _pause() -> None:
     time.sleep(random() * _PAUSE_SECONDS)
-
-
-def _is_lock_conflict(exc: Exception) -> bool:
-    text = str(exc).lower()
-    return any(sign in text for sign in _LOCK_SIGNS)
 
 
 def _why(letter: LetterRecord, alias: str, exc: Exception | None, outcome: str) -> str:

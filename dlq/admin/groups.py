@@ -44,6 +44,7 @@ from .group_triage import (
 from .group_verbs import VERBS
 from .paging import BoundedPaginator
 from .permissions import has_permission, may_make, may_see_letters
+from .read_only import ReadOnly
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -71,7 +72,7 @@ class _GroupList(ChangeList):
         self.result_list = groups
 
 
-class LetterGroupAdmin(_ModelAdmin):
+class LetterGroupAdmin(ReadOnly, _ModelAdmin):
     """Shows groups to who may see letters, and lets those with the permission decide on them.
 
     Everything that a page shows is limited by `get_queryset`. Nothing is changed but through
@@ -100,15 +101,6 @@ class LetterGroupAdmin(_ModelAdmin):
         css = {"all": ("dlq/admin.css", "dlq/groups.css")}
 
     # Permissions
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: LetterGroup | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: LetterGroup | None = None) -> bool:
-        return False
 
     def has_view_permission(self, request: HttpRequest, obj: LetterGroup | None = None) -> bool:
         """Who may see letters may see what they have in common."""

@@ -39,6 +39,7 @@ from .group_filters import GroupFilter
 from .letter_items import items_of, origins_of
 from .paging import BoundedList, BoundedPaginator
 from .permissions import may_edit
+from .read_only import ReadOnly
 from .replaying import COPY, REPLAY
 from .sources import source_of_address
 from .unclassified import unclassified_page
@@ -72,7 +73,7 @@ _NOT_IN_LIST = (
 )
 
 
-class DeadLetterAdmin(_ModelAdmin):
+class DeadLetterAdmin(ReadOnly, _ModelAdmin):
     """Reads, discards, restores, purges, makes operations; edits none in place. Each has a permission."""
 
     list_display = ("state", "reason_text", "task_name", "queue", "error_name", "age", "replay")
@@ -151,15 +152,6 @@ class DeadLetterAdmin(_ModelAdmin):
         css = {"all": ("dlq/admin.css", "dlq/operations.css")}
 
     # Permissions
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
-        return False
 
     def has_view_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
         return self._has(request, "view_deadletter")

@@ -27,6 +27,7 @@ from .operation_page import operation_context
 from .operation_words import source_in_words
 from .paging import BoundedPaginator
 from .permissions import may_see, name_of, sees_only_own
+from .read_only import ReadOnly
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -41,7 +42,7 @@ _TEMPLATE = "admin/dlq/operation/page.html"
 _MOST_COUNTED = 200_000
 
 
-class OperationAdmin(_ModelAdmin):
+class OperationAdmin(ReadOnly, _ModelAdmin):
     """Shows operations; adds, changes and deletes none. `permissions` says who may do what."""
 
     list_display = ("made", "kind", "state_text", "made_from", "created_by", "total", "how_far")
@@ -59,15 +60,6 @@ class OperationAdmin(_ModelAdmin):
         css = {"all": ("dlq/admin.css", "dlq/operations.css")}
 
     # Permissions
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Operation | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Operation | None = None) -> bool:
-        return False
 
     def has_view_permission(self, request: HttpRequest, obj: Operation | None = None) -> bool:
         return may_see(request, obj)

@@ -1,7 +1,7 @@
 """What keeps groups up to date: in every worker, from time to time, and by hand. Bounded in time.
 
 In a worker's parent nothing may take long. So batches grow and shrink with the time that they take; nobody's
-lock is waited for; a database that does not answer is left after _ANSWER_SECONDS, and not asked again for
+lock is waited for; a database that does not answer is left (see `slice_connection`), and not asked again for
 _PAUSE_SECONDS. A worker looks every COUNT_EVERY_SECONDS, and at each of its turns while there is more to do.
 """
 
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError
 
-from hardening.core.connection import bounded_connection, drop_connection, own_connection
+from hardening.core.connection import drop_connection, own_connection
 
+from ..brief import slice_connection
 from ..conf import database_alias, dlq_settings
 from ..text import without_credentials
 from .counting import count_new_letters
@@ -31,8 +30,6 @@ TURN_SECONDS = 0.5
 _SHARE_SECONDS = 0.2
 _LAZY_SECONDS = 0.1
 _LAZY_EVERY_SECONDS = 2.0
-_ANSWER_SECONDS = 3
-_SQLITE_PATIENCE_MS = 100
 _PAUSE_SECONDS = 15.0
 _SMALLEST, _LARGEST = 250, 5000
 _log = logging.getLogger(__name__)
@@ -85,7 +82,7 @@ def tend(seconds: float = _SHARE_SECONDS, *, by_hand: bool = False) -> Tended:
     deadline = time.monotonic() + seconds
     alias = database_alias()
     done = Tended()
-    with own_connection(alias) if by_hand else _connection(alias):
+    with own_connection(alias) if by_hand else slice_connection(alias):
         _count(done, deadline, alias)
         settle_releases()
         done.woken = wake_snoozed()
@@ -117,7 +114,7 @@ def groups_duty(app: Any) -> None:
         return
     pause = dlq_settings().count_every_seconds * uniform(0.8, 1.2)
     try:
-        with _connection(database_alias()):
+        with slice_connection(database_alias()):
             note_release(running_release())
             done = tend()
     # No fault of this worker: the database is down, or somebody else writes (SQLite).
@@ -176,20 +173,3 @@ def _tell(done: Tended) -> None:
 
 def _shown(exc: Exception) -> str:
     return f"{type(exc).__name__}: {without_credentials(str(exc).strip())}"
-
-
-@contextmanager
-def _connection(alias: str) -> Iterator[None]:
-    connection = connections[alias]
-    if connection.vendor != "sqlite":
-        with bounded_connection(alias, _ANSWER_SECONDS):
-            yield
-        return
-    # A file does not fall silent; it is locked by whoever writes.
-    with own_connection(alias), connections[alias].cursor() as cursor:
-        (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
-        cursor.execute(f"PRAGMA busy_timeout = {min(patience, _SQLITE_PATIENCE_MS)}")
-        try:
-            yield
-        finally:
-            cursor.execute(f"PRAGMA busy_timeout = {patience}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 from django.db import models
 from django.db.models import F, Q
@@ -18,6 +18,7 @@ from ..errors import CannotUnseal
 from ..sealing import unseal
 from ..states import CLOSED, LIVE, State, sources_of
 from ..verdicts import judgement
+from .places import HereManager
 
 __all__ = [
     "FINGERPRINT_LENGTH",
@@ -319,15 +320,6 @@ class DeadLetter(models.Model):
             raise CannotUnseal(f"letter {self.pk}: its stored payload is damaged ({exc})") from exc
 
 
-class AttemptManager(models.Manager["Attempt"]):
-    """Reads and writes where DLQ["DATABASE"] says, also without a router."""
-
-    def get_queryset(self) -> models.QuerySet[Attempt]:
-        queryset = super().get_queryset()
-        alias = dlq_settings().database
-        return queryset.using(alias) if alias and not self._db else queryset
-
-
 class Attempt(models.Model):
     """One run of the task that did not succeed."""
 
@@ -344,7 +336,7 @@ class Attempt(models.Model):
     started_at = models.DateTimeField(_("started"), null=True, blank=True)
     failed_at = models.DateTimeField(_("failed"), null=True, blank=True)
 
-    objects = AttemptManager()
+    objects: ClassVar[HereManager[Self]] = HereManager()
 
     class Meta:
         verbose_name = _("attempt")

@@ -10,22 +10,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from random import sample
 from uuid import UUID
 
 from celery import Celery
-from django.db import Error, connections
+from django.db import Error
 from django.db.models import Exists, OuterRef, Q
 
 from hardening.core.connection import (
     KeptConnection,
-    bounded_connection,
-    brief_connection,
     drop_connection,
     own_connection,
 )
 
+from ..brief import unwaiting_connection
 from ..conf import database_alias, dlq_settings
 from ..groups.releases import replay_due
 from ..models import Operation, OperationItem
@@ -81,7 +79,7 @@ def operations_duty(app: Celery) -> None:
     alias = database_alias()
     kept = KeptConnection(_CONNECT_SECONDS)
     try:
-        with kept.in_place(alias), _unwaiting(alias):
+        with kept.in_place(alias), unwaiting_connection(alias, _ANSWER_SECONDS):
             if not _anything_live(alias):
                 return
             _slice(app, dlq_settings().operate_every_seconds)
@@ -92,14 +90,6 @@ def operations_duty(app: Celery) -> None:
         _log.warning("operations have no turn in this worker now: %s", text)
     finally:
         kept.close()
-
-
-def _unwaiting(alias: str) -> AbstractContextManager[None]:
-    # On SQLite nobody waits for the one writer in its code, where all greenlets would wait along. A server
-    # that falls silent does not hold the main loop.
-    if connections[alias].vendor == "sqlite":
-        return brief_connection(alias)
-    return bounded_connection(alias, _ANSWER_SECONDS)
 
 
 def operate(

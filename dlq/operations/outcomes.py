@@ -16,21 +16,21 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from random import random
 from typing import Any
 from uuid import UUID
 
 from celery import Celery
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError, transaction
 from django.db.models import Case, Count, Exists, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from hardening.core.connection import bounded_connection, brief_connection, own_connection
+from hardening.core.connection import own_connection
 from hardening.core.successes import ReplayedWork, successes_of
 
+from ..brief import unwaiting_connection
 from ..conf import database_alias, dlq_settings
 from ..errors import CannotUnseal
 from ..locks import is_lock_conflict
@@ -67,7 +67,7 @@ def succeeded(*, letter_id: str, task_id: str, **_: Any) -> None:
     began = time.monotonic()
     while True:
         try:
-            with _connection(alias):
+            with unwaiting_connection(alias, _ANSWER_SECONDS):
                 note_success(pk, task_id, alias=alias)
             return
         except OperationalError as exc:
@@ -75,13 +75,6 @@ def succeeded(*, letter_id: str, task_id: str, **_: Any) -> None:
             if not is_lock_conflict(exc) or time.monotonic() - began > _LOCK_PATIENCE_SECONDS:
                 raise
         time.sleep(random() * _PAUSE_SECONDS)
-
-
-def _connection(alias: str) -> AbstractContextManager[None]:
-    # As for letters: in a task's process nobody waits for a silent server, nor in SQLite's code.
-    if connections[alias].vendor == "sqlite":
-        return brief_connection(alias)
-    return bounded_connection(alias, _ANSWER_SECONDS)
 
 
 def note_success(letter_id: UUID, task_id: str, *, alias: str) -> bool:
