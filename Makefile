@@ -16,6 +16,8 @@ TASKS ?= 1000
 PLAIN ?=
 # Of `make chaos-replay`, beside SEED.
 KILLS ?= 500
+# Of `make chaos-beat`, beside SEED.
+FAILOVERS ?= 300
 # More options of `python -m hardening.chaos`, e.g. "--workers 2 --keep build/chaos"; see its `--help`.
 CHAOS_ARGS ?=
 # How many tests at a time. Most of them wait for workers, each in a place of its own: more than there are cores.
@@ -28,7 +30,7 @@ STAMP := $(VENV)/.installed-$(shell cat $(REQUIREMENTS) pyproject.toml 2>/dev/nu
 DEMO_STAMP := $(DEMO_VENV)/.installed-$(shell cat requirements/demo.txt pyproject.toml 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test chaos chaos-replay chaos-tests check format bench reference requirements clean python-new-enough
+.PHONY: help setup demo up test chaos chaos-beat chaos-replay chaos-tests check format bench reference requirements clean python-new-enough
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +43,8 @@ demo: $(DEMO_STAMP) ## Run the sample shop, let it fail, replay, and count what 
 up: $(DEMO_STAMP) ## The same shop, with its admin and Flower, until Ctrl-C
 	$(DEMO_VENV)/bin/python -m sample_project.demo --stay
 
+# Where the variable is set, each of the hundreds of processes that tests start would compile every module again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP) ## Run the tests of LEVELS against real servers
 	$(BIN)/python -m tests.install_servers
 	$(BIN)/python -m pytest -n $(PARALLEL) --dist worksteal $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(LEVELS)))
@@ -53,6 +57,10 @@ chaos: $(STAMP) ## TASKS under kills, cuts and restarts by SEED, on BROKER and P
 chaos-replay: $(STAMP) ## KILLS of replayers by SEED, on real Redis and PostgreSQL; the last line is the ledger
 	$(BIN)/python -m tests.install_servers
 	$(BIN)/python -m tests.chaos.replays --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+chaos-beat: $(STAMP) ## FAILOVERS of Beats by SEED, locks in Redis and PostgreSQL; the last line is the account
+	$(BIN)/python -m tests.install_servers
+	$(BIN)/python -m tests.chaos.beats --failovers $(FAILOVERS) $(if $(SEED),--seed $(SEED))
 
 chaos-tests: $(STAMP) ## A retry storm, fifty rolling restarts, a minute without Redis: half an hour, with tables
 	$(BIN)/python -m tests.install_servers

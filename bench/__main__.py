@@ -14,7 +14,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import capture, commands, delayed, letters, recovery, replay, take, throughput
+from bench import (
+    beat,
+    beats,
+    capture,
+    commands,
+    counting,
+    delayed,
+    letters,
+    recovery,
+    replay,
+    take,
+    throughput,
+)
 
 OUTPUT = Path("build/bench.json")
 SECTIONS = {
@@ -25,7 +37,10 @@ SECTIONS = {
     "delayed": delayed.run,
     "capture": capture.run,
     "letters": letters.run,
+    "counting": counting.run,
     "replay": replay.run,
+    "beat": beat.run,
+    "beats": beats.run,
 }
 
 
@@ -66,6 +81,7 @@ def main() -> None:
         "--store", type=int, default=1_000_000, help="letters: so many in the store (default 1000000)"
     )
     parser.add_argument("--groups", type=int, default=2000, help="letters: in so many groups (default 2000)")
+    parser.add_argument("--uncounted", type=int, default=40_000, help="counting: new letters (default 40000)")
     parser.add_argument("--requests", type=int, default=40, help="letters: for each page (default 40)")
     parser.add_argument(
         "--replays", type=int, default=100_000, help="replay: letters without a pace (default 100000)"
@@ -73,6 +89,15 @@ def main() -> None:
     parser.add_argument("--replay-rate", type=int, default=500, help="replay: a second (default 500)")
     parser.add_argument(
         "--replay-seconds", type=float, default=20.0, help="replay: at that rate (default 20, 0: not)"
+    )
+    parser.add_argument(
+        "--schedules", type=int, default=10_000, help="beat: of one Beat, due every minute (default 10000)"
+    )
+    parser.add_argument(
+        "--takeovers",
+        type=int,
+        default=3,
+        help="beats: kills of each kind, up to two minutes each (default 3)",
     )
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):

@@ -80,6 +80,25 @@ class Stand:
             raise
         return process
 
+    def beat(self, setup: Setup, **env: str) -> ManagedProcess:
+        """Start a Beat. To be killed."""
+        number = next(self._numbers)
+        database = self.directory / f"beat-{number}.sqlite3"
+        if "BENCH_SERVER" not in env:
+            shutil.copy(self._migrated(setup), database)
+        environ = {**self._env(setup, database), **env}
+        if "BENCH_SERVER" in env:
+            command = [sys.executable, "-m", "django", "migrate", "--verbosity", "0", "--skip-checks"]
+            subprocess.run(command, env=environ, cwd=ROOT, check=True)
+        process = ManagedProcess(
+            [sys.executable, "-m", "celery", "-A", "bench.project", "beat", "--loglevel", "WARNING"],
+            log_path=self.directory / f"beat-{number}.log",
+            env=environ,
+            cwd=ROOT,
+            name=f"beat {number}",
+        )
+        return process.start()
+
     def publisher(self) -> Celery:
         """An app that knows the broker and none of our settings."""
         return Celery("publisher", broker=self.broker_url, set_as_current=False)

@@ -14,6 +14,7 @@ __all__ = [
     "NoDestination",
     "NotEdited",
     "NotRepaired",
+    "NotRerun",
     "OwnApproval",
     "UnknownQueue",
     "WrongCount",
@@ -54,6 +55,10 @@ class NotEdited(DlqError):
     def __init__(self, text: str, errors: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
         self.errors: Mapping[str, str] = errors or {}
+
+
+class NotRerun(DlqError):
+    """A chord that cannot be run again as a whole, and why. Nothing was changed."""
 
 
 class OwnApproval(DlqError):

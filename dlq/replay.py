@@ -33,6 +33,7 @@ from .errors import CannotUnseal, NotRepaired
 from .lookup import MISSING, letters_of, states_of, unique_ids
 from .message import Repair, repaired
 from .models import DeadLetter, Operation, OperationItem
+from .operations.cancelled import end_waiting
 from .operations.control import cancel, start
 from .operations.examine import ItemVerdict
 from .operations.making import make_operation, refuse_unknown_queue
@@ -164,6 +165,7 @@ def _replay(
     if error:
         # Its maker is told at once, and asks again when the broker is back.
         cancel(operation.pk, by=by)
+        end_waiting(operation.pk, alias=database_alias())
     return _outcome(operation, ids, error)
 
 

@@ -7,8 +7,9 @@ priority that is a word.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import lru_cache
+from hmac import HMAC
 from uuid import UUID
 
 from django.conf import settings
@@ -47,7 +48,14 @@ def body_digest(letter: LetterRecord) -> str:
         whole_number(letter.replay_number) or 0,
         letter.payload.body,
     )
-    return salted_hmac(_DIGEST_SALT, message, algorithm="sha256").hexdigest()
+    digest = _keyed(settings.SECRET_KEY).copy()
+    digest.update(message)
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _keyed(secret: str | bytes) -> HMAC:
+    return salted_hmac(_DIGEST_SALT, b"", secret=secret, algorithm="sha256")
 
 
 def task_id_of_replay(letter: LetterRecord, digest: str | None = None) -> str:
@@ -64,11 +72,10 @@ def task_id_of_replay(letter: LetterRecord, digest: str | None = None) -> str:
 def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) -> DeadLetter:
     """The unsaved row, as its first occurrence. Raises CannotSeal."""
     # Attempts have rows of their own; the rest is sealed whole, so that no column loses anything.
-    sealed = seal(dump_letter(replace(letter, attempts=())), keys)
+    sealed = seal(dump_letter(letter, attempts=False), keys)
     last = letter.attempts[-1] if letter.attempts else None
     failed_at = _moment(letter.failed_at) or now
     started = [moment for attempt in letter.attempts if (moment := _moment(attempt.started_at))]
-    canvas = asdict(letter.canvas)
     digest = body_digest(letter)
     return DeadLetter(
         delivery_key=clip(letter.delivery_key, NAME_LENGTH),
@@ -93,7 +100,8 @@ def letter_row(letter: LetterRecord, *, keys: tuple[str, ...], now: datetime) ->
         redelivered=bool(letter.redelivered),
         canvas={
             key: _names(value) if isinstance(value, (list, tuple)) else value and clean(str(value))
-            for key, value in canvas.items()
+            for key in letter.canvas.__slots__
+            for value in (getattr(letter.canvas, key),)
         },
         argument_names=_names(letter.argument_names),
         release=clip(letter.release, NAME_LENGTH),

@@ -12,7 +12,9 @@ _CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/@\s]*@", re.IGNOR
 
 def clean(text: str) -> str:
     """`text` with what a database cannot store (NUL, lone surrogates) spelled out instead."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text.replace("\x00", "\\x00")
 
 
 def clip(value: object, length: int) -> str:

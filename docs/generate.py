@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 from dataclasses import MISSING, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from beat_leader.conf import BeatSettings
+from beat_leader.entry import Policy
 from dlq.conf import DlqSettings
 from dlq.thresholds import AlertThresholds
 from docs import classification, retry_policy
@@ -36,6 +39,8 @@ def _settings() -> str:
         ("HARDENING", HardeningSettings),
         ("DLQ", DlqSettings),
         ('DLQ["ALERTS"]', AlertThresholds),
+        ("BEAT_LEADER", BeatSettings),
+        ('BEAT_LEADER["SCHEDULES"][pattern]', Policy),
     ):
         lines += [
             f"## `{name}`",
@@ -89,7 +94,8 @@ def _versions(row: Enforced) -> str:
 
 def _default(field: Any) -> str:
     if field.default is not MISSING:
-        return _cell(repr(field.default))
+        plain = str(field.default) if isinstance(field.default, StrEnum) else field.default
+        return _cell(repr(plain))
     return _cell(repr(field.default_factory())) if field.default_factory is not MISSING else "(required)"
 
 

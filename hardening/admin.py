@@ -25,9 +25,9 @@ from django.utils.translation import gettext_lazy as _
 from .conf import load_settings
 from .core.apps import NoCeleryApp, celery_app
 from .core.errors import HardeningError
+from .core.one_page import OnePage
 from .delayed.admin import DelayedTaskAdmin
 from .models import State
-from .one_page import OnePage
 from .retries.durations import text_of
 from .traffic_view import Changed, OutageState, TrafficView, close_outage, probe_now, traffic_view
 

@@ -23,6 +23,7 @@ class HardeningConfig(AppConfig):
         from . import checks  # noqa: F401  (registers itself)
         from .alerts.engine import ALERTS_DUTY
         from .conf import REPORT, load_settings
+        from .core.chord_members import offer_chord_members
         from .core.duties import offer_duty
         from .core.successes import offer_successes
         from .intake.garbage import GARBAGE_DUTY
@@ -33,6 +34,7 @@ class HardeningConfig(AppConfig):
             before_task_publish.connect(_note_first_publish, weak=False, dispatch_uid="hardening.first")
             offer_duty(GARBAGE_DUTY)
             offer_successes("hardening.twins.replays.RecordedSuccesses")
+            offer_chord_members("hardening.chord_members.StoredMembers")
             offer_duty(ALERTS_DUTY)
         worker_init.connect(_open_gate, weak=False, dispatch_uid="hardening.gate")
         celeryd_after_setup.connect(_redact_logs, weak=False, dispatch_uid="hardening.logs")

@@ -20,7 +20,7 @@ from celery.exceptions import Ignore
 from .classification.current import project_classifier
 from .conf import HardeningSettings, load_settings
 from .core.events import letter_kept, tell
-from .core.identity import ATTEMPTS_HEADER, identity_of
+from .core.identity import ATTEMPTS_HEADER, BEAT_HEADER, identity_of
 from .core.letter import COMPRESSED, Attempt, Canvas, DeadLetter, Payload, dump_letter, load_letter
 from .core.loading import load_backend
 from .core.parking import publish_letter
@@ -37,6 +37,7 @@ __all__ = [
     "Keeper",
     "LetterNotKept",
     "argument_names",
+    "chord_around",
     "chosen_sink",
     "delivery_of",
     "keeper_for",
@@ -185,6 +186,7 @@ class Keeper:
             delivery_key=letter.delivery_key,
             replay_number=letter.replay_number,
             reason=letter.reason,
+            scheduled=str(letter.payload.headers.get(BEAT_HEADER) or ""),
         )
 
     def keep_and_close(self, letter: DeadLetter) -> None:
@@ -231,6 +233,7 @@ class Keeper:
         """Put a letter together. `embedded` holds callbacks, errbacks, chain and chord."""
         headers = delivery.headers
         identity = identity_of(headers, task_id)
+        group, chord = chord_around(headers.get("group"), embedded)
         return DeadLetter(
             delivery_key=identity.delivery_key,
             replay_number=identity.replay_number,
@@ -251,8 +254,8 @@ class Keeper:
             expires=_text(headers.get("expires")),
             redelivered=delivery.redelivered,
             canvas=Canvas(
-                group=_text(headers.get("group")),
-                chord=_name_of(embedded.get("chord")),
+                group=group,
+                chord=chord,
                 chain=names_of(embedded.get("chain")),
                 callbacks=names_of(embedded.get("callbacks")),
                 errbacks=names_of(embedded.get("errbacks")),
@@ -436,6 +439,19 @@ def _name_of(signature: Any) -> str | None:
     if not isinstance(signature, Mapping):
         return None
     return _text(signature.get("task"))
+
+
+def chord_around(group: Any, embedded: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The group of a task, and the name of its chord's body; else those of the last task of its chain, which
+    is the member of the chord then. A chain is stored from its end."""
+    chord = _name_of(embedded.get("chord"))
+    chain = embedded.get("chain")
+    if chord is None and isinstance(chain, (list, tuple)) and chain and isinstance(chain[0], Mapping):
+        options = _mapping(chain[0].get("options"))
+        chord = _name_of(options.get("chord"))
+        if chord is not None:
+            group = options.get("group_id")
+    return _text(group), chord
 
 
 def names_of(signatures: Any) -> tuple[str, ...]:

@@ -96,6 +96,10 @@ class HardeningSettings:
     waits "BASE" "1 s" after the first and twice as long after each, at most "CAP" "60 s". "LAST_TRY_QUEUE"
     None, or the queue of its last try. A task may say otherwise by `poison_limit` and `poison_queue`."""
 
+    keep_chord_members_seconds: float = 86_400.0
+    """How long the messages of members of chords that succeeded are kept in the store, so that a chord that
+    failed can be run again as a whole. They are deleted as soon as its body is published. 0: none is kept."""
+
     alerts: Mapping[str, Any] = field(default_factory=dict, metadata={"secret": True})
     """Who is told of incidents: "CHANNELS", a list of {"BACKEND": dotted path, "OPTIONS": {...}, "NAME",
     "MIN_SEVERITY"}, without it the log; again after "REMIND_EVERY" "6 h"; "MUTED" () names conditions that

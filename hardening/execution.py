@@ -36,6 +36,7 @@ from celery.exceptions import (
 )
 
 from .capture import Keeper
+from .chord_members import Part
 from .classification.verdict import Verdict
 from .core.errors import Transient
 from .core.letter import Attempt
@@ -75,9 +76,11 @@ class Execution:
         "exhausted",
         "finished",
         "given_up",
+        "handed_on",
         "judged",
         "keeper",
         "kept",
+        "part",
         "probes",
         "random",
         "rehearsed",
@@ -100,7 +103,9 @@ class Execution:
         self.finished = False
         self.exhausted = False
         self.retry_sent = False
+        self.handed_on = False
         self.kept = False
+        self.part: Part | None = None
         self.ended_by: BaseException | None = None
         self.given_up: tuple[Step, BaseException | None] | None = None
         self.unsent: RetryNotSent | RetryUnpublished | None = None
@@ -168,6 +173,8 @@ class Execution:
         if self.unsent is not None:
             raise self.unsent
         self.finished = True
+        if self.part is not None:
+            self.part.succeeded()
         try:
             self.traffic.succeeded(self)
         # The work is done, whoever cannot be told.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from .core.letter import Attempt
+from .tracebacks import traceback_text
 
 __all__ = [
     "MAX_HEADER_CHARS",
@@ -159,7 +159,7 @@ def _traceback(exc: BaseException) -> str:
     ):
         trace = trace.tb_next  # Our own frame around the body says nothing.
     try:
-        return "".join(traceback.format_exception(type(exc), exc, trace))
+        return traceback_text(exc, trace)
     except Exception:  # As above: a broken exception must not cost the letter.
         return f"{class_path(type(exc))} (its traceback cannot be formatted)"
 

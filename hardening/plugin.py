@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import celery._state
 from celery import Celery, signals
 from celery.app.annotations import prepare, resolve_all
 
 from .conf import REPORT, HardeningSettings, load_settings
+from .core.every_app import on_every_app, unproxied
 from .core.identity import mark_publish
 from .effective import project_values, set_value, transport_of, write_value
 from .enforced import Enforced, rows_for
@@ -42,9 +42,6 @@ class Hardened:
         return self.settings.mode == REPORT
 
 
-# Private, and without types: see hardening.private.
-_state: Any = celery._state
-
 _apps: WeakKeyDictionary[Celery, Hardened] = WeakKeyDictionary()
 
 
@@ -71,7 +68,7 @@ def harden(app: Celery) -> Celery:
 
 def hardened(app: Celery) -> Hardened:
     """What was enforced on this app. Hardens it first where that has not been done."""
-    app = _unproxied(app)
+    app = unproxied(app)
     harden(app)
     if not _apps[app].rows:
         app.conf.get("task_acks_late")  # The first look at the settings configures the app.
@@ -82,9 +79,7 @@ def hardened(app: Celery) -> Hardened:
 
 def harden_every_app() -> None:
     """Harden the Celery apps of this process, those that exist and those that come later."""
-    _state.connect_on_app_finalize(harden)
-    for app in list(_state._get_active_apps()):
-        harden(_unproxied(app))
+    on_every_app(harden)
 
 
 def policies_of(app: Celery) -> tuple[TaskPolicy, ...]:
@@ -99,11 +94,6 @@ def policies_of(app: Celery) -> tuple[TaskPolicy, ...]:
 def unreached(app: Celery) -> tuple[str, ...]:
     """The names of tasks that enforcement did not reach; anything here is our defect."""
     return tuple(sorted(name for name, task in app.tasks.items() if not is_reached(type(task))))
-
-
-def _unproxied(app: Celery) -> Celery:
-    get = getattr(app, "_get_current_object", None)
-    return get() if get is not None else app
 
 
 def _on_configured(sender: Celery, **_: Any) -> None:
@@ -170,8 +160,8 @@ def _is_configured(app: Any) -> bool:
 
 
 def _registered(app: Any) -> Any:
-    """The registry as it is now; `app.tasks` would finalize the app."""
-    return app.tasks if app.finalized else app._tasks
+    """The registry as it is now; `app.tasks` would finalize the app, or wait for a thread that does."""
+    return app._tasks
 
 
 def _is_ours(annotations: Any) -> bool:

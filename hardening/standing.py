@@ -9,7 +9,7 @@ from typing import Any
 
 from .private import CHORD_CLAIM_SCRIPT, CHORD_KEYS, celery_version
 
-__all__ = ["Standing", "forget_part", "has_claims", "is_left_behind", "standing_of"]
+__all__ = ["Standing", "chord_size", "forget_part", "has_claims", "is_left_behind", "standing_of"]
 
 
 class Standing(Enum):
@@ -29,6 +29,15 @@ def standing_of(request: Any) -> Standing:
 def is_left_behind(backend: Any, member: Any) -> bool:
     """Whether a member is counted, its chord is complete, and yet does not go on. `member` is its context."""
     return has_claims(backend) and _standing(backend, member) in (Standing.CLAIMED, Standing.OPEN)
+
+
+def chord_size(backend: Any, group: str) -> int | None:
+    """How many members Celery counts for a chord, once the last of them is about to be published; None where
+    it does not say so: on other backends than Redis, and of a chord that is over."""
+    if not _is_redis(backend):
+        return None
+    size = backend.client.get(backend.get_key_for_group(group, CHORD_KEYS[2]))
+    return None if size is None else int(size)
 
 
 def forget_part(backend: Any, member: Any) -> None:

@@ -8,6 +8,7 @@ from celery.app.task import Task
 
 from .current import current
 from .hooks import guard_hooks
+from .replaced import handing_on
 from .retries.asking import guarded_retry
 
 __all__ = ["is_reached", "reach"]
@@ -41,6 +42,8 @@ def reach(task: type[Any]) -> None:
     if not _is_ours(task.retry):
         task.retry = _marked(guarded_retry(task.retry))
         task.override_max_retries = _Nowhere()
+    if not _is_ours(task.on_replace):
+        task.on_replace = _marked(handing_on(task.on_replace))
     guard_hooks(task, _marked, _is_ours)
     if not isinstance(task.__dict__.get("__trace__"), _TraceSlot):
         task.__trace__ = _TraceSlot()

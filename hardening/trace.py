@@ -19,6 +19,7 @@ from celery.utils.serialization import get_pickleable_exception
 from kombu.exceptions import EncodeError, OperationalError
 
 from .capture import DELIVERY, LetterNotKept, keeper_for
+from .chord_members import part_of
 from .core.events import replay_succeeded, tell
 from .core.identity import LETTER_HEADER, identity_of
 from .core.reasons import Reason
@@ -28,6 +29,7 @@ from .history import class_path
 from .poison.death import EX_RECYCLE, ExitForMemory, OutOfMemory
 from .reason import reason_for
 from .retries.traffic import traffic_for
+from .scheduled import tell_began, tell_succeeded
 
 __all__ = ["CUT_OFF", "error_of", "guarded_trace"]
 
@@ -45,6 +47,7 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
     """Celery's tracer for a task, with an honest answer when it breaks."""
     keeper = keeper_for(task.app)
     traffic = traffic_for(task.app)
+    part = part_of(task)
 
     def trace(uuid: str, args: Any, kwargs: Any, request: Any = None) -> Any:
         properties = request.get("properties") if request else None
@@ -52,8 +55,10 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
         if delivery is None:  # Not from a hardened worker: a test that calls the trace itself.
             return tracer(uuid, args, kwargs, request)
         execution = Execution(task, uuid, delivery, keeper, traffic)
+        execution.part = part(execution, request)
         token = running.set(execution)
         try:
+            tell_began(execution)
             outcome = tracer(uuid, args, kwargs, request)
         except Reject as exc:
             if not _wants_back(exc):
@@ -78,12 +83,17 @@ def guarded_trace(task: Any, tracer: Callable[..., Any]) -> Callable[..., Any]:
 
 def _outcome(execution: Execution, request: Any, outcome: Any) -> Any:
     """What Celery's tracer answers, where it is the truth."""
+    if execution.part is not None:
+        execution.part.ended()
     info = outcome.info
     if info is None:
         if isinstance(outcome.retval, ExceptionInfo):
             return _after_no_start(execution, request, outcome)
-        _tell_success(execution)
+        if execution.finished:
+            _tell_success(execution, "returned")
+            tell_succeeded(execution)
         return outcome
+    _tell_if_ignored(execution)
     if isinstance(info.retval, MemoryError) and not execution.is_over:  # Of a hook before the body.
         outcome = _answer(states.IGNORED, execution.without_memory(info.retval))
         info = outcome.info
@@ -94,10 +104,21 @@ def _outcome(execution: Execution, request: Any, outcome: Any) -> Any:
     return _after_late_failure(execution, request, outcome)
 
 
-def _tell_success(execution: Execution) -> None:
+def _tell_if_ignored(execution: Execution) -> None:
+    """A body that raised Ignore ended its task without a failure: no letter comes, and nobody else tells.
+
+    But one that sent a retry, or handed its identity on to a replacement: that has the outcome.
+    """
+    lives_on = execution.retry_sent or execution.unsent is not None or execution.handed_on
+    if isinstance(execution.ended_by, Ignore) and not lives_on:
+        _tell_success(execution, "ignored")
+        tell_succeeded(execution)
+
+
+def _tell_success(execution: Execution, how: str) -> None:
     """Of what was sent again for a letter; nothing else pays."""
     headers = execution.delivery.headers
-    if not execution.finished or LETTER_HEADER not in (headers or ()):
+    if LETTER_HEADER not in (headers or ()):
         return
     identity = identity_of(headers, execution.task_id)
     if identity.replay_of is not None:
@@ -108,6 +129,7 @@ def _tell_success(execution: Execution) -> None:
             task_name=execution.task.name,
             delivery_key=identity.delivery_key,
             replay_number=identity.replay_number,
+            how=how,
         )
 
 
@@ -201,6 +223,7 @@ def _after_broken_trace(execution: Execution, request: Any, exc: Exception) -> A
     if execution.retry_sent and isinstance(ended_by, Exception):
         return _answer(states.FAILURE, ended_by)
     if isinstance(ended_by, Ignore):
+        _tell_if_ignored(execution)
         return _answer(states.IGNORED, ended_by)
     if isinstance(ended_by, Reject):
         return _answer(states.REJECTED, ended_by)

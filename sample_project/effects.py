@@ -17,7 +17,7 @@ from typing import Any
 
 from celery import Task
 
-from hardening.core.identity import identity_of
+from hardening.core.identity import BEAT_HEADER, identity_of
 
 DIRECTORY_VARIABLE = "SHOP_EFFECTS"
 STARTED = "started"
@@ -30,7 +30,8 @@ class Effect:
     """One line: the delivery `key` of a job, and what a run of its task came to.
 
     `outcome` is "started", "succeeded", or "raised " and the name of the error. `attempt` counts the retries
-    of one life of the message, `replay` its lives.
+    of one life of the message, `replay` its lives. `scheduled` says which due time of which schedule it was
+    sent for: milliseconds since 1970, a blank, the name. Empty: a person or a program asked for it.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Effect:
     attempt: int = 0
     replay: int = 0
     pid: int = 0
+    scheduled: str = ""
 
 
 @contextmanager
@@ -49,7 +51,8 @@ def effect(task: Task[Any, Any]) -> Iterator[None]:
         yield
         return
     request = task.request
-    identity = identity_of(request.headers or {}, str(request.id))
+    headers = request.headers or {}
+    identity = identity_of(headers, str(request.id))
 
     def write(outcome: str) -> None:
         line = Effect(
@@ -59,6 +62,7 @@ def effect(task: Task[Any, Any]) -> Iterator[None]:
             attempt=request.retries or 0,
             replay=identity.replay_number,
             pid=os.getpid(),
+            scheduled=headers.get(BEAT_HEADER, ""),
         )
         append(Path(where), line)
 

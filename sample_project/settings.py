@@ -31,7 +31,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
-    # The whole installation of celery-hardening. DLQ and BEAT_LEADER keep their defaults; HARDENING is below.
+    # The whole installation of celery-hardening. DLQ keeps its defaults; HARDENING and BEAT_LEADER are below.
     "hardening",
     "dlq",
     "beat_leader",
@@ -96,6 +96,22 @@ CELERY_RESULT_BACKEND = os.environ.get("SHOP_RESULT_URL") or "redis://127.0.0.1:
 CELERY_TASK_ROUTES = {
     "sample_project.notifications.tasks.*": {"queue": "io"},
     "sample_project.billing.tasks.send_receipt": {"queue": "io"},
+}
+
+# Two schedules, as short as a demo needs them. Any number of `celery -A sample_project beat` may run.
+CELERY_BEAT_SCHEDULE = {
+    "count every second": {"task": "sample_project.catalog.tasks.count_thumbnails", "schedule": 1.0},
+    "count every two seconds": {
+        "task": "sample_project.catalog.tasks.count_thumbnails",
+        "schedule": 2.0,
+        "options": {"queue": "io"},
+    },
+}
+
+BEAT_LEADER = {
+    # The demo counts every due time: none expires, and none is skipped when a takeover takes long. A real
+    # project keeps the defaults: the latest of those that were missed, and nothing later than the next one.
+    "SCHEDULES": {"count *": {"MISFIRE": "all", "EXPIRES": False}},
 }
 
 HARDENING = {

@@ -101,7 +101,7 @@ def rabbitmq_url(rabbitmq_server: RabbitMQServer, request: pytest.FixtureRequest
     """A virtual host of the run's RabbitMQ that is this test's own."""
     vhost = f"test-{abs(hash(request.node.nodeid))}"
     yield rabbitmq_server.add_vhost(vhost)
-    rabbitmq_server.rabbitmqctl("delete_vhost", vhost)
+    rabbitmq_server.delete_vhost(vhost)
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ NEEDED = (
     Needed(what="Redis", programs=("redis-server",), packages=("redis-server",)),
     Needed(what="PostgreSQL", programs=("initdb",), packages=("postgresql",)),
     Needed(what="Chromium", programs=("chromium",), packages=("chromium",)),
+    Needed(what="libfaketime", programs=("faketime",), packages=("faketime",)),
 )
 
 

@@ -54,4 +54,16 @@ if VARIANT == "plain":
     if "BENCH_MAX_CONNECTIONS" in os.environ:
         CELERY_BROKER_TRANSPORT_OPTIONS = {"max_connections": int(os.environ["BENCH_MAX_CONNECTIONS"])}
 HARDENING = json.loads(os.environ["BENCH_HARDENING"])
+if "BENCH_SCHEDULES" in os.environ:
+    # Periods from 30 to 90 s, evenly: due times of schedules that all began together are spread so.
+    _COUNT = int(os.environ["BENCH_SCHEDULES"])
+    CELERY_BEAT_SCHEDULE = {
+        f"bench-{number:05}": {
+            "task": "noop",
+            "schedule": 30.0 + round(60_000 * number / _COUNT) / 1000,
+            "options": {"queue": "beat"},
+        }
+        for number in range(_COUNT)
+    }
+    BEAT_LEADER = json.loads(os.environ["BENCH_LEADER"])
 globals().update(json.loads(os.environ["BENCH_CELERY"]))

@@ -96,7 +96,10 @@ def confirm_or_perform(
     seen_until = _moment(request.POST.get("as_of"))
     chosen = letters if seen_until is None else letters.filter(stored_at__lte=seen_until)
     if form.is_valid():
-        confirmed = Confirmed(letters=chosen, data=form.cleaned_data, source=source or {"kind": "selection"})
+        chosen_by = dict(source or {"kind": "selection"})
+        if seen_until is not None and chosen_by["kind"] != "selection":
+            chosen_by["as_of"] = seen_until.isoformat()
+        confirmed = Confirmed(letters=chosen, data=form.cleaned_data, source=chosen_by)
         try:
             return action.run(model_admin, request, confirmed)
         except Refused as exc:

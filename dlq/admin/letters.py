@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
@@ -31,6 +32,7 @@ from dlq.reasons import explanation_of, label_of
 
 from .actions import Action, confirm_or_perform
 from .archiving import PURGE, RESTORE
+from .chording import CHORD_LABEL, chord_view, may_be_rerun
 from .discarding import DISCARD
 from .editing import EDIT_LABEL, edit_view, may_be_edited
 from .exporting import export_page
@@ -38,7 +40,7 @@ from .filters import AgeFilter, ErrorClassFilter, QueueFilter, ReasonFilter, Tas
 from .group_filters import GroupFilter
 from .letter_items import items_of, origins_of
 from .paging import BoundedList, BoundedPaginator
-from .permissions import may_edit
+from .permissions import may_edit, may_make
 from .read_only import ReadOnly
 from .replaying import COPY, REPLAY
 from .sources import source_of_address
@@ -174,6 +176,11 @@ class DeadLetterAdmin(ReadOnly, _ModelAdmin):
 
     # List
 
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Who may only look has no boxes and no action: the export has a page of its own."""
+        actions: dict[str, Any] = super().get_actions(request)
+        return {} if actions.keys() == {"export_selected"} else actions
+
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         """Only what a filter of the list asks for.
 
@@ -304,16 +311,34 @@ class DeadLetterAdmin(ReadOnly, _ModelAdmin):
         edit = path(
             "<uuid:letter_id>/edit/", self.admin_site.admin_view(self.edit_view), name="dlq_deadletter_edit"
         )
+        chord = path(
+            "<uuid:letter_id>/chord/",
+            self.admin_site.admin_view(self.chord_view),
+            name="dlq_deadletter_chord",
+        )
         unclassified = path(
             "unclassified/",
             self.admin_site.admin_view(self.unclassified_view),
             name="dlq_deadletter_unclassified",
         )
-        return [*views, edit, unclassified, *super().get_urls()]
+        export = path("export/", self.admin_site.admin_view(self.export_view), name="dlq_deadletter_export")
+        return [*views, edit, chord, unclassified, export, *super().get_urls()]
 
     def unclassified_view(self, request: HttpRequest) -> HttpResponse:
         """The error classes that no rule knows."""
         return unclassified_page(self, request)
+
+    def export_view(self, request: HttpRequest) -> HttpResponseBase:
+        """All letters that the filters in the address allow, as a file."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        try:
+            letters = self.get_changelist_instance(request).get_queryset(request)
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(
+                reverse("admin:dlq_deadletter_changelist", current_app=self.admin_site.name)
+            )
+        return export_page(self, request, cast("DeadLetterQuerySet", letters).order_by(), hidden=())
 
     def edit_view(self, request: HttpRequest, letter_id: UUID) -> HttpResponse:
         """A letter's arguments, to be sent otherwise than they were kept."""
@@ -325,6 +350,15 @@ class DeadLetterAdmin(ReadOnly, _ModelAdmin):
         if not may_act(request.user, "edit", letter.task_name):
             raise PermissionDenied
         return edit_view(self, request, letter)
+
+    def chord_view(self, request: HttpRequest, letter_id: UUID) -> HttpResponse:
+        """All members of the chord that a letter is one of, to be sent once more."""
+        if not may_make(request):
+            raise PermissionDenied
+        letter = self.get_object(request, str(letter_id))
+        if letter is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(letter_id))  # type: ignore[attr-defined,no-any-return]
+        return chord_view(self, request, letter)
 
     def _view_of(self, action: Action) -> Any:
         def view(request: HttpRequest, letter_id: UUID) -> HttpResponse:
@@ -364,6 +398,9 @@ class DeadLetterAdmin(ReadOnly, _ModelAdmin):
         if may_edit(request) and may_be_edited(letter) and may_act(request.user, "edit", letter.task_name):
             edit = {"name": "edit", "button": EDIT_LABEL, "url": self._address(letter.pk, "edit")}
             buttons.insert(1, edit)
+        if may_be_rerun(request, letter):
+            chord = {"name": "chord", "button": CHORD_LABEL, "url": self._address(letter.pk, "chord")}
+            buttons.insert(1, chord)
         return buttons
 
     def get_object(

@@ -98,6 +98,13 @@ def source_in_words(source: Mapping[str, Any]) -> str:
             }
         case "edit":
             return gettext("a letter whose arguments were edited")
+        case "chord":
+            return gettext(
+                "a chord of %(members)s members that failed; %(succeeded)s of them had succeeded"
+            ) % {
+                "members": _short(source.get("members")),
+                "succeeded": _short(source.get("succeeded")),
+            }
         case "selection" if source.get("address"):
             return gettext("what was found by: %(filter)s") % {"filter": _pairs(source["address"])}
         case "selection":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .group import GroupFacet, GroupHour, LetterGroup
 from .letter import NAME_LENGTH, VERDICT_LENGTH, Attempt, DeadLetter, DeadLetterQuerySet
-from .operation import Operation, OperationEvent, OperationItem, SendingPace
+from .operation import Operation, OperationEvent, OperationItem, OperationMessage, SendingPace
 from .upkeep import SeenRelease, Turn
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Operation",
     "OperationEvent",
     "OperationItem",
+    "OperationMessage",
     "SeenRelease",
     "SendingPace",
     "Turn",

@@ -17,7 +17,7 @@ from ..operations.states import ItemState, Kind, OperationState
 from .letter import NAME_LENGTH, DeadLetter
 from .places import HereManager
 
-__all__ = ["Operation", "OperationEvent", "OperationItem", "SendingPace"]
+__all__ = ["Operation", "OperationEvent", "OperationItem", "OperationMessage", "SendingPace"]
 
 _KIND_LABELS = [(Kind.REPLAY.value, _("replay")), (Kind.COPY.value, _("send a copy"))]
 _STATE_LABELS = [
@@ -157,6 +157,30 @@ class OperationItem(models.Model):
             models.Index(fields=("operation", "settled_at"), name="dlq_item_settled"),
             models.Index(fields=("operation", "position"), name="dlq_item_position"),
         )
+
+    def __str__(self) -> str:
+        return f"{self.operation_id} {self.position}"
+
+
+class OperationMessage(models.Model):
+    """What an operation owes beside its letters, stored as payloads of letters are: the members of a chord
+    that had succeeded, and at position 0 the chord itself. A row is deleted when it was sent."""
+
+    operation = models.ForeignKey(
+        Operation, on_delete=models.CASCADE, db_index=False, related_name="messages"
+    )
+    position = models.PositiveIntegerField(_("position"))
+    task_id = models.CharField(_("task id"), max_length=NAME_LENGTH)
+    sealed = models.BinaryField(_("message"))
+    sealed_with = models.CharField(_("message stored as"), max_length=16)
+
+    objects: ClassVar[HereManager[Self]] = HereManager()
+
+    class Meta:
+        verbose_name = _("message of an operation")
+        verbose_name_plural = _("messages of operations")
+        default_permissions = ()
+        constraints = (models.UniqueConstraint(fields=("operation", "position"), name="dlq_message_once"),)
 
     def __str__(self) -> str:
         return f"{self.operation_id} {self.position}"

@@ -4,9 +4,8 @@ A message carries the rest of its chain and its callbacks: whoever runs it to it
 as the first life would have done. So the rest of a chain is re-run by replaying the task that failed.
 
 What waits for a task by its id does not know the id of its replay. A chord has counted its member as failed
-and is over: its body never runs, whatever becomes of the replay. It cannot be sent again as a whole from
-here: the messages of the members that succeeded were acknowledged and are not kept, only those of letters
-are.
+and is over: its body never runs, whatever becomes of the replay. It is run again as a whole, in a new chord
+with a new body: see `chord_rerun`.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from django.utils.functional import Promise
@@ -51,8 +51,11 @@ def continuation(record: LetterRecord, kind: Kind) -> tuple[Note, ...]:
     return canvas_of_row(asdict(record.canvas), kind)
 
 
-def canvas_of_row(canvas: Mapping[str, Any] | None, kind: Kind) -> tuple[Note, ...]:
-    """For the column `canvas` of a letter. Empty: it is no member of anything."""
+def canvas_of_row(
+    canvas: Mapping[str, Any] | None, kind: Kind, *, whole_chord: bool = False
+) -> tuple[Note, ...]:
+    """For the column `canvas` of a letter. Empty: it is no member of anything. `whole_chord`: its chord runs
+    again with it."""
     found = canvas or {}
     notes = [
         *_chain(found.get("chain") or (), kind),
@@ -60,7 +63,7 @@ def canvas_of_row(canvas: Mapping[str, Any] | None, kind: Kind) -> tuple[Note, .
         *_errbacks(found.get("errbacks") or ()),
     ]
     if found.get("chord"):
-        notes.append(_chord(str(found["chord"]), kind))
+        notes.append((_whole_chord if whole_chord else partial(_chord, kind))(str(found["chord"])))
     elif found.get("group"):
         notes.append(_group(kind))
     return tuple(notes)
@@ -107,12 +110,19 @@ def _group(kind: Kind) -> Note:
     return Note(topic="group", level=Level.WARNING, goes_on=False, text=text)
 
 
-def _chord(name: str, kind: Kind) -> Note:
+def _whole_chord(name: str) -> Note:
+    text = _(
+        "Its chord runs again as a whole: all members do their work, also those that had succeeded, and then "
+        "the body, {name}, runs."
+    )
+    return Note(topic="chord", level=Level.WARNING, goes_on=True, text=format_lazy(text, name=name))
+
+
+def _chord(kind: Kind, name: str) -> Note:
     text = _(
         "It is a member of a chord that has counted it as failed: the body of the chord, {name}, does not "
-        "run after a replay. The chord cannot be sent again as a whole from here, because the messages of "
-        "its members that succeeded are not kept: send it again from the code that made it, or run the body "
-        "yourself."
+        "run after a replay. To have it run, re-run the whole chord from the page of the letter, or by "
+        "dlq_replay --chord."
     )
     if kind is Kind.COPY:
         text = _(

@@ -16,11 +16,11 @@ from django.utils import timezone
 
 from ..conf import database_alias, dlq_settings
 from ..errors import OwnApproval
-from ..models import NAME_LENGTH, Operation, OperationEvent, OperationItem
+from ..models import NAME_LENGTH, Operation, OperationEvent
 from ..text import clean, clip
+from .cancelled import end_waiting
 from .clock import database_now
-from .examine import ItemVerdict
-from .states import ItemState, OperationState, PausedBecause, sources_of_operation
+from .states import OperationState, PausedBecause, sources_of_operation
 
 __all__ = ["approve", "cancel", "pause", "record_event", "resume", "start"]
 
@@ -98,16 +98,12 @@ def resume(operation_id: UUID, *, by: str) -> bool:
 def cancel(operation_id: UUID, *, by: str) -> bool:
     """Nothing more is sent: what waits ends as not sent, and its letters are as they were.
 
-    What was sent is followed to its outcome.
+    One change of one row, whatever the size; of a large operation the items are ended afterwards, by who runs
+    operations (see `cancelled`). What was sent is followed to its outcome.
     """
-    alias = database_alias()
-    now = timezone.now()
-    with transaction.atomic(using=alias):
-        if not _change(operation_id, by, "cancelled", OperationState.CANCELLED):
-            return False
-        OperationItem.objects.using(alias).filter(operation_id=operation_id, state=ItemState.WAITING).update(
-            state=ItemState.NOT_SENT, verdict=ItemVerdict.CANCELLED, settled_at=now
-        )
+    if not _change(operation_id, by, "cancelled", OperationState.CANCELLED):
+        return False
+    end_waiting(operation_id, alias=database_alias(), seconds=0)
     return True
 
 

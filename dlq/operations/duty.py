@@ -130,7 +130,7 @@ def _round(
     stopped: Callable[[], bool],
     on_turn: Callable[[UUID, Turn], object],
 ) -> bool:
-    """A turn for each; whether there was none to be had."""
+    """A turn for each; whether there was none to be had, and nothing was settled."""
     found = runnable()
     turns = []
     for pk in found:
@@ -140,10 +140,10 @@ def _round(
         turn = _turn_of(pk, publisher, patience)
         turns.append(turn)
         on_turn(pk, turn)
-    settle(app=app, seconds=_TURN_SECONDS)
+    settled = settle(app=app, seconds=_TURN_SECONDS)
     if not any(turn in (Turn.TIME_OVER, Turn.ENDED) for turn in turns):
         time.sleep(_IDLE_SECONDS)
-    return not found
+    return not found and not settled
 
 
 def _turn_of(pk: UUID, publisher: Publisher, patience: Patience) -> Turn:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from celery import Celery
+from django.utils.translation import gettext
 
 from hardening.core.apps import NoCeleryApp, celery_app
 from hardening.core.letter import DeadLetter as LetterRecord
@@ -105,12 +106,12 @@ def edit(letter: DeadLetter, arguments: Mapping[str, str], *, app: Celery | None
     known = _Known(letter, app)
     values, errors = known.values_from(arguments)
     if errors:
-        raise NotEdited("some arguments cannot be sent so", errors)
+        raise NotEdited(gettext("some arguments cannot be sent so"), errors)
     args, kwargs = known.call_of(values)
     try:
         known.signature.bind(*args, **kwargs)
     except TypeError as exc:
-        raise NotEdited(f"the task does not take these arguments: {exc}") from exc
+        raise NotEdited(gettext("the task does not take these arguments: %(why)s") % {"why": exc}) from exc
     return Edit(record=known.record_with(args, kwargs), changes=tuple(known.changes(values)))
 
 
@@ -157,10 +158,13 @@ class _Known:
             raise NotEdited(str(exc)) from exc
         found = json_arguments(self.record)
         if found is None:
-            raise NotEdited("only a body in JSON can be edited here; see dlq_export for others")
+            raise NotEdited(gettext("only a body in JSON can be edited here; see dlq_export for others"))
         signature = signature_of(self._app, letter.task_name)
         if signature is None:
-            raise NotEdited(f"the task {letter.task_name} is not registered here, or tells no signature")
+            raise NotEdited(
+                gettext("the task %(task)s is not registered here, or tells no signature")
+                % {"task": letter.task_name}
+            )
         self.signature = signature
         self._args, self._kwargs = found
         self._hide: Redactor = project_redactor()
@@ -202,14 +206,14 @@ class _Known:
         parameters = self._parameters()
         for name in arguments:
             if name not in parameters and name not in self.given:
-                errors[name] = "the task has no such parameter"
+                errors[name] = gettext("the task has no such parameter")
         for name in parameters:
             text = arguments.get(name, "").strip()
             try:
                 if text:
                     values[name] = self._restored(name, _parsed(text))
                 elif name in self.given and _has_mask(self._shown(name)):
-                    raise NotEdited("it has a hidden value, which cannot be left out")
+                    raise NotEdited(gettext("it has a hidden value, which cannot be left out"))
                 self._check_kind(name, values)
             except NotEdited as exc:
                 errors[name] = str(exc)
@@ -304,14 +308,14 @@ class _Known:
 
     def _check_kind(self, name: str, values: Mapping[str, Any]) -> None:
         if name in values and name.startswith("**") and not isinstance(values[name], dict):
-            raise NotEdited("further keyword arguments are a JSON object")
+            raise NotEdited(gettext("further keyword arguments are a JSON object"))
         if (
             name in values
             and name.startswith("*")
             and name[1:2] != "*"
             and not isinstance(values[name], list)
         ):
-            raise NotEdited("further arguments are a JSON list")
+            raise NotEdited(gettext("further arguments are a JSON list"))
 
     def _shown(self, name: str) -> Any:
         return self._safe(name, self.given[name]) if name in self.given else None
@@ -323,7 +327,7 @@ class _Known:
     def _restored(self, name: str, new: Any) -> Any:
         if name not in self.given:
             if _has_mask(new):
-                raise NotEdited("it holds a mask, and nothing is hidden there")
+                raise NotEdited(gettext("it holds a mask, and nothing is hidden there"))
             return new
         path = () if name.startswith("*") else (name,)
         return self._merged(self.given[name], self._shown(name), new, path)
@@ -334,22 +338,22 @@ class _Known:
             return old
         if isinstance(shown, dict) and isinstance(new, dict):
             if any(_has_mask(shown[key]) for key in shown if key not in new):
-                raise NotEdited("a hidden value in it cannot be removed")
+                raise NotEdited(gettext("a hidden value in it cannot be removed"))
             merged = {}
             for key, value in new.items():
                 if key in shown:
                     merged[key] = self._merged(old[key], shown[key], value, (*path, key))
                 elif _has_mask(value):
-                    raise NotEdited("it holds a mask, and nothing is hidden there")
+                    raise NotEdited(gettext("it holds a mask, and nothing is hidden there"))
                 else:
                     merged[key] = value
             return merged
         if isinstance(shown, list) and isinstance(new, list) and len(shown) == len(new):
             return [self._merged(o, s, n, path) for o, s, n in zip(old, shown, new, strict=True)]
         if _has_mask(shown):
-            raise NotEdited("a hidden value in it cannot be changed")
+            raise NotEdited(gettext("a hidden value in it cannot be changed"))
         if _has_mask(new):
-            raise NotEdited("it holds a mask, and nothing is hidden there")
+            raise NotEdited(gettext("it holds a mask, and nothing is hidden there"))
         return new
 
 
@@ -357,7 +361,7 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise NotEdited(f"it is no JSON: {exc}") from exc
+        raise NotEdited(gettext("it is no JSON: %(why)s") % {"why": exc}) from exc
 
 
 def _scrubbed(value: Any, hide: Redactor, secrets: Sequence[str]) -> Any:

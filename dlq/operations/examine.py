@@ -12,9 +12,11 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from threading import RLock
 from typing import Any
 from uuid import UUID
 from weakref import WeakSet
@@ -55,6 +57,7 @@ _BATCH = 200
 _REPLY_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
 _loaded_apps: WeakSet[Celery] = WeakSet()
+_loading = RLock()
 
 
 class ItemVerdict(StrEnum):
@@ -254,16 +257,18 @@ def json_arguments(record: LetterRecord) -> tuple[list[Any], dict[str, Any]] | N
 
 
 def loaded_app(app: Celery) -> Celery:
-    """The app, with the tasks that it would have in a worker. Loaded once: Django is checked each time."""
-    if app in _loaded_apps:
-        return app
-    _loaded_apps.add(app)
-    app.finalize(auto=True)
-    try:
-        app.loader.import_default_modules()
-    # A module that cannot be imported here may be so in the worker: what is registered is known.
-    except Exception:
-        return app
+    """The app, with the tasks that it would have in a worker. Loaded once: Django is checked each time.
+
+    Threads of a web server that come at once wait for the first: half loaded it would lack tasks. The
+    registry is asked for, which finalizes the app: everybody takes Celery's two locks in that order then.
+    """
+    with _loading:
+        if app not in _loaded_apps:
+            assert app.tasks is not None
+            # A module that cannot be imported here may be so in the worker: what is registered is known.
+            with suppress(Exception):
+                app.loader.import_default_modules()
+            _loaded_apps.add(app)
     return app
 
 

@@ -10,7 +10,7 @@ operation and the letter: its item gets it when it is staged, for no database ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
+from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
@@ -20,9 +20,11 @@ from django.db import connections, transaction
 from django.db.models import (
     Case,
     CharField,
+    Exists,
     F,
     IntegerField,
     Model,
+    OuterRef,
     QuerySet,
     UUIDField,
     Value,
@@ -31,6 +33,8 @@ from django.db.models import (
 )
 from django.db.models.functions import RowNumber
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext
 
 from hardening.core.apps import NoCeleryApp, celery_app
 
@@ -75,7 +79,8 @@ def make_operation(
     """A planned operation on these letters, oldest first, at most `limit` of them.
 
     `source` says what they were chosen by, for people and for `since`: {"kind": "selection"}, {"kind":
-    "filter", "lookups": {...}}, {"kind": "group", "fingerprint": "..."}. `over_limit`: also what was replayed
+    "filter", "lookups": {...}}, {"kind": "group", "fingerprint": "..."}; "as_of" in it says of which moment
+    the set is, as ISO 8601, where that was before now. `over_limit`: also what was replayed
     as often as DLQ["REPLAY_LIMIT"] allows. `edited`: messages that are sent instead of what was kept.
 
     Raises UnknownQueue for a `queue` that the app does not know, unless `force_queue`; ValueError for what is
@@ -136,13 +141,26 @@ def make_operation(
 def since(operation: Operation, *, most: int = 10_000) -> int | None:
     """How many open letters of the same filter or group were stored since: they are not part of it.
 
-    Counts up to `most`. None for a selection, which nothing new belongs to.
+    Counts up to `most`. None for a selection, which nothing new belongs to. "Since" is since the moment that
+    the set is of: where its maker was asked first, what came while the question was on the screen counts.
+    What came as it was made, and is in it, does not.
     """
     letters = letters_of_source(operation.source)
     if letters is None:
         return None
-    newer = letters.open().filter(stored_at__gt=operation.created_at).order_by()
+    mine = OperationItem.objects.using(letters.db).filter(operation_id=operation.pk, letter_id=OuterRef("pk"))
+    newer = letters.open().filter(~Exists(mine), stored_at__gt=_set_of(operation)).order_by()
     return newer.values("pk")[:most].count()
+
+
+def _set_of(operation: Operation) -> datetime:
+    try:
+        asked = parse_datetime(str(operation.source.get("as_of") or ""))
+    except ValueError:
+        asked = None
+    if asked is None or timezone.is_naive(asked):
+        return operation.created_at
+    return min(asked, operation.created_at)
 
 
 def letters_of_source(source: Mapping[str, Any]) -> DeadLetterQuerySet | None:
@@ -183,41 +201,34 @@ def refuse_unknown_queue(queue: str, app: Celery | None) -> None:
         return  # Nothing can be sent: each letter will say so.
     if queue not in queues:
         raise UnknownQueue(
-            f"the Celery app knows no queue {queue!r}, so perhaps no worker reads it; "
-            f"it knows: {', '.join(sorted(map(str, queues)))}"
+            gettext(
+                "the Celery app knows no queue '%(queue)s', so perhaps no worker reads it; "
+                "it knows: %(known)s"
+            )
+            % {"queue": queue, "known": ", ".join(sorted(map(str, queues)))}
         )
 
 
 def _freeze_ids(operation: Operation, ids: Sequence[UUID], edited: Mapping[UUID, Sealed], alias: str) -> None:
-    position = count()
-    of_copies = operation.kind == Kind.COPY
-    names = ("pk", "replay_task_id", "replay_number", "delivery_key", "fingerprint", "failed_at")
-    found: list[tuple[Any, ...]] = []
+    """Where each stands is found first; then the rows are made by the database, a chunk at a time."""
+    letters: DeadLetterQuerySet = DeadLetter.objects.using(alias).all()
+    found: list[tuple[datetime, UUID]] = []
     for begin in range(0, len(ids), _BATCH):
-        chunk = ids[begin : begin + _BATCH]
-        found += DeadLetter.objects.using(alias).filter(pk__in=chunk).order_by().values_list(*names)
-    found.sort(key=lambda row: (row[5], row[0]))
-    OperationItem.objects.using(alias).bulk_create(
-        [
-            OperationItem(
-                operation_id=operation.pk,
-                letter_id=pk,
-                position=next(position),
-                task_id="" if of_copies else task_id,
-                replay_number=0 if of_copies else min(number + 1, MOST_INTEGER),
-                delivery_key="" if of_copies else key,
-                fingerprint=fingerprint,
-                sealed=edited[pk].data if pk in edited else None,
-                sealed_with=edited[pk].method if pk in edited else "",
-            )
-            for pk, task_id, number, key, fingerprint, _ in found
-        ],
-        batch_size=_BATCH,
-    )
+        chunk = letters.filter(pk__in=ids[begin : begin + _BATCH])
+        found += chunk.order_by().values_list("failed_at", "pk")
+    found.sort()
+    for begin in range(0, len(found), _BATCH):
+        pks = [pk for _, pk in found[begin : begin + _BATCH]]
+        _freeze_query(operation, letters.filter(pk__in=pks), None, alias, first=begin)
+    items = OperationItem.objects.using(alias).filter(operation_id=operation.pk)
+    for pk, message in edited.items():
+        items.filter(letter_id=pk).update(sealed=message.data, sealed_with=message.method)
 
 
-def _freeze_query(operation: Operation, letters: DeadLetterQuerySet, limit: int | None, alias: str) -> None:
-    """INSERT ... SELECT: the set is what the database sees in this one statement."""
+def _freeze_query(
+    operation: Operation, letters: DeadLetterQuerySet, limit: int | None, alias: str, *, first: int = 0
+) -> None:
+    """INSERT ... SELECT: the set is what the database sees in this one statement. `first`: its position."""
     of_copies = operation.kind == Kind.COPY
     order = ("failed_at", "pk")
     chosen: Any = letters.using(alias).order_by()
@@ -227,7 +238,7 @@ def _freeze_query(operation: Operation, letters: DeadLetterQuerySet, limit: int 
         chosen = DeadLetter.objects.using(alias).filter(pk__in=letters.values("pk")).order_by()
     chosen = chosen.annotate(
         of_operation=Value(operation.pk, output_field=UUIDField()),
-        at_position=Window(RowNumber(), order_by=order) - 1,
+        at_position=Window(RowNumber(), order_by=order) + (first - 1),
         in_state=Value(ItemState.WAITING.value, output_field=CharField()),
         next_number=Value(0, output_field=IntegerField())
         if of_copies

@@ -79,6 +79,10 @@ def _out_of_chord(record: LetterRecord) -> bytes:
             "the message is a member of a chord and its body is not JSON: a copy would be counted there"
         )
     found[2]["chord"] = None
+    chain = found[2].get("chain")
+    if isinstance(chain, list) and chain and isinstance(chain[0], dict):
+        # The last of its chain stands first, and may be the member.
+        chain[0]["options"] = {**(chain[0].get("options") or {}), "chord": None, "group_id": None}
     return json.dumps(found).encode()
 
 

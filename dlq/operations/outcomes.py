@@ -34,9 +34,10 @@ from ..brief import unwaiting_connection
 from ..conf import database_alias, dlq_settings
 from ..errors import CannotUnseal
 from ..locks import is_lock_conflict
-from ..models import DeadLetter, Operation, OperationEvent, OperationItem
+from ..models import DeadLetter, Operation, OperationEvent, OperationItem, OperationMessage
+from .cancelled import end_waiting
 from .clock import database_now
-from .pace import Judged
+from .pace import Judged, Ramp, pace_of
 from .records import record_of
 from .states import ItemState, OperationState
 
@@ -54,10 +55,11 @@ _ASKED_AT_ONCE = 25
 _LOST_AT_ONCE = 1_000
 _CLOSING = (OperationState.SETTLING, OperationState.CANCELLED)
 _UNSETTLED = (ItemState.WAITING, ItemState.STAGED, ItemState.SENT)
+_IGNORED = "The task ended itself by Ignore: without a failure, and without a result."
 _asked_up_to = 0
 
 
-def succeeded(*, letter_id: str, task_id: str, **_: Any) -> None:
+def succeeded(*, letter_id: str, task_id: str, how: str = "", **_: Any) -> None:
     """Receives the event `replay_succeeded`, in the process that ran the task."""
     try:
         pk = UUID(letter_id)
@@ -68,7 +70,7 @@ def succeeded(*, letter_id: str, task_id: str, **_: Any) -> None:
     while True:
         try:
             with unwaiting_connection(alias, _ANSWER_SECONDS):
-                note_success(pk, task_id, alias=alias)
+                note_success(pk, task_id, alias=alias, ignored=how == "ignored")
             return
         except OperationalError as exc:
             # Whoever cannot write it now leaves it to `settle`: the worker's record says it too.
@@ -77,15 +79,18 @@ def succeeded(*, letter_id: str, task_id: str, **_: Any) -> None:
         time.sleep(random() * _PAUSE_SECONDS)
 
 
-def note_success(letter_id: UUID, task_id: str, *, alias: str) -> bool:
-    """Whether an item ended by it."""
+def note_success(letter_id: UUID, task_id: str, *, alias: str, ignored: bool = False) -> bool:
+    """Whether an item ended by it. `ignored`: the item says that its task ended itself by `Ignore`."""
     now = database_now(alias)
     with transaction.atomic(using=alias):
         # Letters before items, as everybody does: else two would wait for each other. Of a copy the letter
         # has another task id, and stays as it is.
         DeadLetter.objects.using(alias).filter(pk=letter_id, replay_task_id=task_id).prove_replayed(now=now)
         changed = _pending(letter_id, task_id, alias).update(
-            state=ItemState.SUCCEEDED, settled_at=now, sent_at=Coalesce("sent_at", Value(now))
+            state=ItemState.SUCCEEDED,
+            settled_at=now,
+            sent_at=Coalesce("sent_at", Value(now)),
+            **({"error": _IGNORED} if ignored else {}),
         )
     return bool(changed)
 
@@ -111,7 +116,8 @@ def came_back(row: DeadLetter, *, alias: str) -> None:
 
 
 def settle(*, app: Celery | None = None, seconds: float = 0.2, operation_id: UUID | None = None) -> int:
-    """Ask for outcomes that nobody told, call lost what is lost, close what is settled; for about `seconds`.
+    """Ask for outcomes that nobody told, call lost what is lost, end what was cancelled, close what is
+    settled; for about `seconds`.
 
     Returns how many items and operations changed.
     """
@@ -121,10 +127,10 @@ def settle(*, app: Celery | None = None, seconds: float = 0.2, operation_id: UUI
     changed = 0
     with own_connection(alias):
         changed += _ask(app, alias, operation_id, now + seconds / 2)
-        if time.monotonic() < until:
-            changed += _call_lost(alias, operation_id)
-        if time.monotonic() < until:
-            changed += _close(alias, operation_id)
+        # Each of these is bounded: on a slow machine, too, a turn brings all of them on.
+        changed += _call_lost(alias, operation_id)
+        changed += end_waiting(operation_id, alias=alias, seconds=until - time.monotonic())
+        changed += _close(alias, operation_id)
     return changed
 
 
@@ -134,7 +140,11 @@ def close_settled(operation_id: UUID) -> bool:
 
 
 def judged_of(operation: Operation) -> Judged:
-    """The outcomes since it began or was resumed."""
+    """The outcomes since it began or was resumed. More are to come from what is on its way, and, but for a
+    ramp, whose steps are judged one by one, from what waits for its turn."""
+    coming = [ItemState.STAGED, ItemState.SENT]
+    if not isinstance(pace_of(operation.pace), Ramp):
+        coming.append(ItemState.WAITING)
     items = OperationItem.objects.using(database_alias()).filter(operation_id=operation.pk).order_by()
     began = operation.judged_from or operation.started_at
     recent = items.filter(settled_at__isnull=False)
@@ -154,7 +164,7 @@ def judged_of(operation: Operation) -> Judged:
         came_back=numbers.get(ItemState.CAME_BACK, 0),
         same_cause=same,
         lost=numbers.get(ItemState.LOST, 0),
-        outstanding=int(items.filter(state__in=(ItemState.STAGED, ItemState.SENT)).exists()),
+        outstanding=int(items.filter(state__in=coming).exists()),
     )
 
 
@@ -236,6 +246,8 @@ def _close(alias: str, operation_id: UUID | None) -> int:
                 OperationEvent.objects.using(alias).bulk_create(
                     [OperationEvent(operation_id=pk, at=now, by="outcomes", what="closed")]
                 )
+                # Of a chord that was cancelled, or refused: nothing is owed any more.
+                OperationMessage.objects.using(alias).filter(operation_id=pk).delete()
                 closed += 1
     return closed
 

@@ -41,6 +41,8 @@ A pause or a cancel is one UPDATE of the operation's row: the transaction of a r
 it or finds no row. What was staged by then is sent and marked, or taken up by the next runner, whatever state
 the operation is in: what was staged is owed.
 
+A chord that runs again as a whole has more to send than its letters: `chord_sending` says how.
+
 A success or a letter may arrive before 4: the item is settled then, the letter is closed, and 4 leaves both.
 
 The result backend takes no part, nor does a route.
@@ -65,6 +67,7 @@ from hardening.core.connection import own_connection
 from ..conf import database_alias, dlq_settings
 from ..errors import CannotUnseal, NoDestination, NotRepaired
 from ..models import Operation, OperationItem
+from .chord_sending import NotReady, is_chord, send_first
 from .clock import DatabaseClock
 from .control import pause, record_event
 from .drain import gauge_of
@@ -209,7 +212,9 @@ class Runner:
         allowed, wait = self._allowance(operation, pace_of(operation.pace))
         if wait is not None:
             return self._rest(wait)
-        staged, looked_at = stage(self._lease, operation, allowed)
+        # A chord is claimed as a whole, or not at all.
+        count = operation.total if is_chord(operation) else allowed
+        staged, looked_at = stage(self._lease, operation, count)
         if not looked_at:
             self._all_sent()
             return Turn.ENDED
@@ -218,6 +223,10 @@ class Runner:
     # Sending
 
     def _send(self, operation: Operation, staged: Sequence[Staged]) -> Turn | None:
+        if is_chord(operation):
+            not_ready = send_first(operation, self._publisher, is_fanout=self._is_fanout, alias=self._alias)
+            if not_ready is not None:
+                return self._not_ready(operation, staged, not_ready)
         by_task = {each.task_id: each for each in staged}
         messages, unfit = self._messages(operation, staged)
         self._end_unfit(operation, unfit)
@@ -243,6 +252,14 @@ class Runner:
         if published.sent:  # As from a queue that is full: it goes on, as fast as there is room.
             self._broker_failures = 0
         return self._broker_failed(published.unreachable)
+
+    def _not_ready(self, operation: Operation, staged: Sequence[Staged], held: NotReady) -> Turn | None:
+        if held.later:
+            give_back(self._lease, operation, staged, held.error)
+            return self._broker_failed(held.error)
+        errors = [(each, held.error) for each in staged]
+        not_sendable(self._lease, operation, errors, ItemVerdict.UNSENDABLE)
+        return None
 
     def _messages(
         self, operation: Operation, staged: Sequence[Staged]
@@ -378,7 +395,8 @@ class Runner:
             above_percent=operation.pause_above_percent,
             on_same_cause=operation.pause_on_same_cause,
         )
-        if because is None:
+        # With nothing left to be sent there is nothing to stop: it goes on to its end.
+        if because is None or not self._items().filter(state=ItemState.WAITING).exists():
             return False
         detail = (
             f"{judged.came_back} of {judged.known} came back, {judged.same_cause} of them with the same "

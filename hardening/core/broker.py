@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery
 from kombu import Connection, Producer, Queue
 
-__all__ = ["batching_connection", "confirming_connection", "publish_raw"]
+__all__ = ["batching_connection", "confirming_connection", "lasting_connection", "publish_raw"]
 
 _CONNECT_TIMEOUT_SECONDS = 3
 _ANSWER_SECONDS = 3.0
@@ -35,6 +35,29 @@ def batching_connection(app: Celery, answer_seconds: float) -> Iterator[Connecti
     """
     with _opened(_connection(app, answer_seconds, confirm_publish=False)) as connection:
         yield connection
+
+
+def lasting_connection(app: Celery, answer_seconds: float) -> Connection:
+    """An open broker connection for who keeps it, and releases it: on AMQP each publish is confirmed.
+
+    One try to connect; that, and each wait for an answer, takes `answer_seconds` at most for each address of
+    the broker. It has no heartbeat: nobody would answer it.
+    """
+    connection = _connection(app, answer_seconds, confirm_publish=True)
+    connection.heartbeat = 0
+    connection.connect_timeout = answer_seconds
+    if connection.get_transport_cls().driver_type == "amqp":
+        bounds = {"read_timeout": answer_seconds, "write_timeout": answer_seconds}
+        connection.transport_options = {**bounds, **(connection.transport_options or {})}
+    elif connection.get_transport_cls().driver_type == "redis":
+        given = connection.transport_options or {}
+        connection.transport_options = {"socket_connect_timeout": answer_seconds, **given}
+    try:
+        connection.connect()
+    except BaseException:
+        connection.release()
+        raise
+    return connection
 
 
 def _connection(app: Celery, answer_seconds: float, *, confirm_publish: bool) -> Connection:

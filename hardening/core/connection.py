@@ -106,8 +106,12 @@ class KeptConnection:
         ) or connections.create_connection(alias)
         self._of_thread.wrapper = mine
         if mine.connection is None:
-            with CutOff(self._seconds) as cut_off:
-                _bounded(mine, self._seconds, cut_off).ensure_connection()
+            try:
+                with CutOff(self._seconds) as cut_off:
+                    _bounded(mine, self._seconds, cut_off).ensure_connection()
+            except BaseException:
+                self.close()  # Else the next one is bounded twice, and cut off by what watched this one.
+                raise
         connections[alias] = mine
         try:
             yield

@@ -15,6 +15,8 @@ __all__ = [
     "letter_kept",
     "orphan_recovered",
     "replay_succeeded",
+    "scheduled_began",
+    "scheduled_succeeded",
     "task_died",
     "task_quarantined",
     "tell",
@@ -32,12 +34,21 @@ task_quarantined = Signal()
 """A task that kills its process is not started again: task_id, task_name, delivery_key, deaths, limit."""
 
 letter_kept = Signal()
-"""A dead letter was kept: task_id, task_name, delivery_key, replay_number, reason."""
+"""A dead letter was kept: task_id, task_name, delivery_key, replay_number, reason; scheduled: as below, or
+empty."""
+
+scheduled_began = Signal()
+"""The body of a schedule's task is about to start: scheduled ("due time in milliseconds since 1970, name of
+the schedule"), task_id, task_name, delivery_key. Told by the process that runs it, once for each start."""
+
+scheduled_succeeded = Signal()
+"""The same, for one that did its work. Told before the message is acknowledged: twice if it comes again."""
 
 replay_succeeded = Signal()
 """A message that was sent again for a letter, or a copy of it, did its work: letter_id, task_id, task_name,
-delivery_key, replay_number. Told by the process that ran the body, before the message is acknowledged: told
-twice where it is delivered again."""
+delivery_key, replay_number, how: "returned", or "ignored" for one that ended itself by `Ignore`, as one does
+that is replaced by several tasks. Told by the process that ran the body, before the message is acknowledged:
+told twice where it is delivered again."""
 
 
 def tell(event: Signal, **facts: Any) -> None:

@@ -9,6 +9,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 __all__ = [
     "ATTEMPTS_HEADER",
+    "BEAT_HEADER",
     "DELAYED_HEADER",
     "DEPENDENCY_HEADER",
     "DUE_HEADER",
@@ -21,6 +22,7 @@ __all__ = [
     "PUBLISHED_HEADER",
     "RECOVERED_HEADER",
     "REPLAY_HEADER",
+    "SUPERSEDED_HEADER",
     "SUSPECT_HEADER",
     "TWIN_HEADER",
     "Identity",
@@ -56,6 +58,12 @@ PARKED_HEADER = "hardening_parked"
 
 TWIN_HEADER = "hardening_twin"
 """On the retries of a message that may have a twin: they may meet the twin, or its retries."""
+
+BEAT_HEADER = "hardening_beat"
+"""On the message of a schedule: which one, and the due time that it is for, as milliseconds since 1970."""
+
+SUPERSEDED_HEADER = "hardening_superseded"
+"""On the message of a schedule that expires at its next due time, and not because somebody said when."""
 
 SUSPECT_HEADER = "hardening_suspect"
 """On the retries of a suspect: their starts are counted with its own."""

@@ -102,16 +102,19 @@ class DeadLetter:
         return self.attempts[-1]
 
 
-def dump_letter(letter: DeadLetter) -> bytes:
-    """Encode a letter as JSON. Exact: `load_letter(dump_letter(x)) == x` for JSON-safe headers."""
+def dump_letter(letter: DeadLetter, *, attempts: bool = True) -> bytes:
+    """Encode a letter as JSON. Exact: `load_letter(dump_letter(x)) == x` for JSON-safe headers.
+
+    `attempts`: or as one that has none.
+    """
     # As `asdict`, without its copies of all that lies deeper: it is only read.
     plain = _plain(letter)
     plain["v"] = WIRE_VERSION
-    plain["attempts"] = [_plain(attempt) for attempt in letter.attempts]
+    plain["attempts"] = [_plain(attempt) for attempt in letter.attempts] if attempts else []
     plain["canvas"] = _plain(letter.canvas)
     plain["payload"] = _plain(letter.payload)
     plain["payload"]["body"] = base64.b64encode(letter.payload.body).decode("ascii")
-    return json.dumps(plain, default=_encode, separators=(",", ":")).encode()
+    return _as_json(plain).encode()
 
 
 def _plain(part: DeadLetter | Attempt | Canvas | Payload) -> dict[str, Any]:
@@ -167,3 +170,6 @@ def _encode(value: object) -> Any:
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)
     return str(value)
+
+
+_as_json = json.JSONEncoder(default=_encode, separators=(",", ":")).encode

@@ -50,7 +50,7 @@ class Redactor:
         """Whether the value at this path of keys must not be shown."""
         if not path:
             return False
-        if ".".join(path).lower() in self._paths:
+        if self._paths and ".".join(path).lower() in self._paths:
             return True
         key = path[-1]
         known = self._known.get(key)
@@ -76,7 +76,7 @@ class Redactor:
 
     def value(self, value: Any, path: Sequence[str] = ()) -> Any:
         """A copy of `value` with every secret in it replaced by a mask."""
-        return self._walk(value, tuple(path), 0, None)
+        return self._walk(value, tuple(path), 0)
 
     def arguments(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()
@@ -93,9 +93,9 @@ class Redactor:
         """The secret values among the arguments, as texts, longest first: for `text`."""
         found: set[str] = set()
         for i, arg in enumerate(args):
-            self._walk(arg, (names[i],) if i < len(names) else (), 0, found)
+            self._look(arg, (names[i],) if i < len(names) else (), 0, found)
         for key, arg in kwargs.items():
-            self._walk(arg, (str(key),), 0, found)
+            self._look(arg, (str(key),), 0, found)
         return tuple(sorted((s for s in found if len(s) >= _SHORTEST_VALUE), key=len, reverse=True))
 
     def text(self, text: str, secrets: Iterable[str] = ()) -> str:
@@ -103,7 +103,8 @@ class Redactor:
         for secret in secrets:
             for form in _forms(secret):
                 text = text.replace(form, MASK)
-        return _CREDENTIALS.sub(rf"\g<user>{MASK}@", self._without_assignments(text))
+        text = self._without_assignments(text)
+        return _CREDENTIALS.sub(rf"\g<user>{MASK}@", text) if "://" in text else text
 
     def _without_assignments(self, text: str) -> str:
         parts: list[str] = []
@@ -118,18 +119,27 @@ class Redactor:
                 copied = value.end()
         return "".join((*parts, text[copied:]))
 
-    def _walk(self, value: Any, path: tuple[str, ...], depth: int, found: set[str] | None) -> Any:
-        if self.is_secret(path):
-            if found is not None:
-                _collect(value, found)
-            return MASK
-        if depth >= _MAX_DEPTH:
+    def _walk(self, value: Any, path: tuple[str, ...], depth: int) -> Any:
+        if self.is_secret(path) or depth >= _MAX_DEPTH:
             return MASK
         if isinstance(value, Mapping):
-            return {key: self._walk(item, (*path, str(key)), depth + 1, found) for key, item in value.items()}
+            return {key: self._walk(item, (*path, str(key)), depth + 1) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._walk(item, path, depth + 1, found) for item in value]
+            return [self._walk(item, path, depth + 1) for item in value]
         return value
+
+    def _look(self, value: Any, path: tuple[str, ...], depth: int, found: set[str]) -> None:
+        """As `_walk`, without a copy: what is secret goes to `found`."""
+        if self.is_secret(path):
+            _collect(value, found)
+        elif depth >= _MAX_DEPTH:
+            return
+        elif isinstance(value, (dict, Mapping)):
+            for key, item in value.items():
+                self._look(item, (*path, str(key)), depth + 1, found)
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                self._look(item, path, depth + 1, found)
 
 
 # Begins at the beginning of a word and is bounded: else a long word is read again from each of its letters.
@@ -141,6 +151,8 @@ _CREDENTIALS = re.compile(r"(?P<user>://[^\s/:@]{0,200}:)(?!\[redacted\]@)[^\s/@
 
 def _forms(secret: str) -> Iterable[str]:
     """A secret as it may stand in a text: plain, in a repr, in JSON, in a URL; the longest first."""
+    if secret.isascii() and secret.isalnum():
+        return (secret,)  # Nothing writes it in another way.
     forms = {secret, repr(secret)[1:-1], repr(secret.encode("utf-8", "replace"))[2:-1]}
     forms |= {
         json.dumps(secret)[1:-1],

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from hardening.conf import load_settings
 from hardening.core.apps import NoCeleryApp, celery_app
 from hardening.core.errors import HardeningError
-from hardening.one_page import OnePage
+from hardening.core.one_page import OnePage
 from hardening.retries.durations import text_of
 
 from .cancelling import Cancellation, cancel_delayed

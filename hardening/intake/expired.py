@@ -18,6 +18,7 @@ from celery.worker.state import task_ready
 from hardening.capture import LetterNotKept, delivery_of, keeper_for
 from hardening.conf import load_settings
 from hardening.core.reasons import Reason
+from hardening.core.superseded import recorded_as_superseded
 from hardening.holding import holding_for
 from hardening.telling.apart import apart
 from hardening.twins.here import is_severed
@@ -48,6 +49,10 @@ def end_expired(request: Any) -> bool:
     if not load_settings()[0].intake_rules.keep_expired:
         _announce(request)
         return True
+    # One that was delivered before may have begun: it did not merely come too late.
+    if not _came_again(request.message) and recorded_as_superseded(request.message.headers or {}, request.id):
+        _announce(request)
+        return True
     exc = TaskRevokedError(f"it came after its expires, {request.expires.isoformat()}")
     letter = raw_letter(
         request.app,
@@ -64,6 +69,10 @@ def end_expired(request: Any) -> bool:
         return True
     _announce(request)
     return True
+
+
+def _came_again(message: Any) -> bool:
+    return bool(message.delivery_info.get("redelivered") or (message.headers or {}).get("redelivered"))
 
 
 def _is_late(request: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from celery import Celery
 
-from hardening.capture import Delivery, argument_names, names_of, queue_of, versions
+from hardening.capture import Delivery, argument_names, chord_around, names_of, queue_of, versions
 from hardening.conf import load_settings
 from hardening.core.identity import ATTEMPTS_HEADER, identity_of
 from hardening.core.letter import Attempt, Canvas, DeadLetter, Payload
@@ -85,6 +85,7 @@ def _letter(
 ) -> DeadLetter:
     request = reading.request
     identity = identity_of(request, reading.task_id)
+    group, chord = chord_around(request.get("group"), reading.embed)
     task = app.tasks.get(reading.task_name)
     clean = _cleaner(reading, argument_names(task) if task is not None else ())
     earlier = decode_history(request.get(ATTEMPTS_HEADER))
@@ -111,8 +112,8 @@ def _letter(
         expires=_text(request.get("expires")),
         redelivered=raw.redelivered,
         canvas=Canvas(
-            group=_text(request.get("group")),
-            chord=next(iter(names_of([reading.embed.get("chord")])), None),
+            group=group,
+            chord=chord,
             chain=names_of(reading.embed.get("chain")),
             callbacks=names_of(reading.embed.get("callbacks")),
             errbacks=names_of(reading.embed.get("errbacks")),

@@ -45,6 +45,13 @@ def make_contact_sheet(self: Task[Any, Any], pictures: list[str]) -> str:
         return _save(sheet, "contact-sheet.jpg")
 
 
+@shared_task(bind=True, time_limit=30)
+def count_thumbnails(self: Task[Any, Any]) -> int:
+    """How many there are: what a shop asks itself at regular times. See CELERY_BEAT_SCHEDULE."""
+    with effect(self):
+        return sum(1 for _ in (Path(settings.MEDIA_ROOT) / "thumbnails").glob("*.jpg"))
+
+
 def _load(picture: str) -> Image.Image:
     try:
         with Image.open(Path(settings.MEDIA_ROOT) / "pictures" / picture) as image:

@@ -7,17 +7,18 @@ from typing import Any
 
 from redis import Redis
 
-from hardening.core.identity import KEY_HEADER
+from hardening.core.identity import BEAT_HEADER, KEY_HEADER
 
 
 def held_keys(url: str) -> set[str]:
-    """The delivery keys of all messages in this Redis database.
+    """The delivery keys of all messages in this Redis database, but those that Beat sent.
 
     A message moves from a queue to the unacknowledged ones; a retry, or a message that is given back, moves
     the other way. It can be missed in mid-move: one look that finds nothing proves nothing.
     """
     keys: set[str] = set()
-    with Redis.from_url(url, decode_responses=True) as client:
+    # Not all that lies here is text; what is not is no message.
+    with Redis.from_url(url, decode_responses=True, encoding_errors="replace") as client:
         for name in client.scan_iter("*"):
             keys.update(key for raw in _messages(client, name) if (key := _delivery_key(raw)))
     return keys
@@ -39,6 +40,8 @@ def _delivery_key(raw: str) -> str | None:
     try:
         message = json.loads(leased or about)
         headers = (message[0] if isinstance(message, list) else message)["headers"]
+        if BEAT_HEADER in headers:
+            return None  # Another one every second: they are counted by due times.
         # A dead letter that waits for its store names its key in `letter`.
         key = headers.get(KEY_HEADER) or headers.get("letter") or headers.get("id")
         return str(key) if key else None

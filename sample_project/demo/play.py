@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from sample_project.demo.failover import Failover, settled_due_times
 from sample_project.demo.groups import all_groups, resolve_mended
 from sample_project.demo.jobs import CASE_OF, plan, trickle
 from sample_project.demo.ledger import Fate, Ledger, LetterState, render
@@ -15,7 +16,7 @@ from sample_project.demo.operation import replay_letters
 from sample_project.demo.outcomes import Outcomes, groups_table, outcomes_lines
 from sample_project.demo.progress import say
 from sample_project.demo.publishing import publish, send
-from sample_project.demo.stage import FLOWER_PORT, OPERATOR, WEB_PORT, Stage
+from sample_project.demo.stage import BEATS, FLOWER_PORT, OPERATOR, WEB_PORT, Stage
 from sample_project.demo.verdicts import why
 from sample_project.demo.watch import Watch
 from sample_project.effects import RAISED, EffectReader
@@ -28,8 +29,9 @@ ENOUGH_CONFLICTS = 3
 def play(stage: Stage, number: int) -> int:
     """The whole demo. Prints both ledgers and, last of all, the second in one line."""
     watch = _watch(stage)
+    failover = Failover(stage.kill_beat)
     begun = time.monotonic()
-    first = _first_run(stage, number, watch)
+    first = _first_run(stage, number, watch, failover.look)
     print(f"\nAfter the first run:\n\n{render(first)}\n\n{_explained(watch)}\n", flush=True)
 
     say("mending the web server and the mail server, and replaying what can succeed now")
@@ -40,19 +42,27 @@ def play(stage: Stage, number: int) -> int:
         if letter.state is LetterState.OPEN and CASE_OF[watch.published[letter.key]].can_succeed
     ]
     outcomes = replay_letters(again, check=stage.check, timeout=SETTLE_SECONDS)
-    second = watch.settle(timeout=SETTLE_SECONDS, label="settled")
+    watch.settle(timeout=SETTLE_SECONDS, label="settled", each_look=failover.look)
+    takeover = failover.finish(stage.check)
+    stage.stop_beats()
+    due_times, second = settled_due_times(watch), watch.look()
     told = f"{outcomes_lines(outcomes)}\n\n{groups_table(resolve_mended())}"
     print(f"\nAfter replaying {len(again)} dead letters:\n\n{render(second)}\n\n{told}\n", flush=True)
     say(f"{time.monotonic() - begun:.0f} s from the first job to the last")
-    print(second.line, flush=True)
-    return 0 if as_expected(second) and replayed_as_expected(outcomes) and second.balances else 1
+    print(f"{due_times.line(takeover)}\n{second.line}", flush=True)
+    good = as_expected(second) and replayed_as_expected(outcomes) and second.balances and due_times.balances
+    return 0 if good else 1
 
 
 def stay(stage: Stage, number: int) -> int:
     """The first half of the demo, then an open shop: admin, Flower and new jobs until Ctrl-C."""
     stage.open_doors()
     watch = _watch(stage)
-    ledger = _first_run(stage, number, watch)
+    failover = Failover(stage.kill_beat)
+    ledger = _first_run(stage, number, watch, failover.look)
+    takeover = failover.finish(stage.check)
+    stage.start_beat("beat-again")
+    say(f"the other Beat sent its first message {takeover.seconds:.1f} s later; a new one stands by now")
     print(f"\n{render(ledger)}\n\n{_explained(watch)}\n\n{ledger.line}\n\n{_doors(stage)}", flush=True)
     with suppress(KeyboardInterrupt):
         for job in trickle(webhooks=stage.http.url):
@@ -92,8 +102,13 @@ def _explained(watch: Watch) -> str:
     return f"{table}\n\n{asked}\n\n{snippet}"
 
 
-def _first_run(stage: Stage, number: int, watch: Watch) -> Ledger:
+def _first_run(stage: Stage, number: int, watch: Watch, each_look: Callable[[], None]) -> Ledger:
     with _month_end(stage, watch) as until_it_hurt:
+
+        def look() -> None:
+            until_it_hurt()
+            each_look()
+
         jobs = plan(number, webhooks=stage.http.url)
         publish(
             jobs,
@@ -102,7 +117,7 @@ def _first_run(stage: Stage, number: int, watch: Watch) -> Ledger:
             log_path=stage.data / "published.log",
             kill_worker=stage.kill_and_restart_cpu_worker,
         )
-        return watch.settle(timeout=SETTLE_SECONDS, label="settled", each_look=until_it_hurt)
+        return watch.settle(timeout=SETTLE_SECONDS, label="settled", each_look=look)
 
 
 @contextmanager
@@ -134,6 +149,8 @@ def _doors(stage: Stage) -> str:
 The shop is open, and takes a new job every second. Ctrl-C closes it.
 
   admin      http://127.0.0.1:{WEB_PORT}/admin/   user {OPERATOR}, password {stage.password}
+  Beats      http://127.0.0.1:{WEB_PORT}/admin/beat_leader/beatterm/   {BEATS} run; who leads, and every term
+             http://127.0.0.1:{WEB_PORT}/admin/beat_leader/tickrow/    what became of each due time
   Flower     http://127.0.0.1:{FLOWER_PORT}/        the same user and password
   logs       {stage.data / "logs"}
 

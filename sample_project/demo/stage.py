@@ -29,6 +29,7 @@ OPERATOR = "operator"
 READY_SECONDS = 60.0
 STOP_SECONDS = 6.0
 WEB_PORT, FLOWER_PORT = 8000, 5555
+BEATS = 2
 _PREFORK = ("worker", "-n", "cpu@%h", "-Q", "celery", "-c", "2", "-E", "-l", "INFO")
 
 
@@ -54,6 +55,7 @@ class Stage:
             "TMPDIR": str(data / "tmp"),
         }
         self._processes: list[ManagedProcess] = []
+        self._beats: dict[int, ManagedProcess] = {}
         self._ends = ExitStack()
 
     @property
@@ -89,11 +91,34 @@ class Stage:
         say("creating the database")
         with held():  # Python loses an interrupt that comes while it is importing.
             self._set_up_django()
-        say("starting two workers: prefork for computing, gevent for waiting")
+        say("starting two workers: prefork for computing, gevent for waiting; and two Beats")
         gevent = ("worker", "-P", "gevent", "-n", "io@%h", "-Q", "io", "-c", "20", "-E", "-l", "INFO")
         self._cpu_worker = self._celery(*_PREFORK, log="worker-cpu")
-        for worker in (self._cpu_worker, self._celery(*gevent, log="worker-io")):
+        workers = self._cpu_worker, self._celery(*gevent, log="worker-io")
+        for number in range(BEATS):
+            self.start_beat(f"beat-{number + 1}")
+        for worker in workers:
             worker.wait_for_log(" ready.", timeout=READY_SECONDS)
+
+    def start_beat(self, log: str) -> None:
+        """One more Beat. Which of them leads is their own matter."""
+        beat = self._celery("beat", "-l", "INFO", log=log)
+        self._beats[beat.pid] = beat
+
+    def kill_beat(self, pid: int) -> None:
+        """SIGKILL one of the Beats that were started here."""
+        with held():
+            beat = self._beats.pop(pid)
+            beat.kill()
+            self._processes.remove(beat)
+
+    def stop_beats(self) -> None:
+        """SIGTERM the Beats; each of them sends nothing more."""
+        for pid in [*self._beats]:
+            with held():
+                beat = self._beats.pop(pid)
+                beat.stop(timeout=STOP_SECONDS)
+                self._processes.remove(beat)
 
     def kill_and_restart_cpu_worker(self) -> None:
         """SIGKILL the prefork worker, with all that it runs; start another, as a supervisor would."""

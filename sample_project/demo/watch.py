@@ -20,6 +20,7 @@ LOST_AFTER_SECONDS = 10.0
 class Watch:
     """All that was seen of the published jobs so far, and the letters of the last look.
 
+    `scheduled` has the effects of what Beat sent, which is counted apart from the jobs.
     `published` maps delivery key to kind of job, for those that the broker took. `check` is called at each
     look; it raises when waiting on makes no sense, because a worker is gone for instance.
     """
@@ -27,6 +28,7 @@ class Watch:
     def __init__(self, *, effects: EffectReader, broker_url: str, check: Callable[[], None]) -> None:
         self.published: dict[str, str] = {}
         self.effects: list[Effect] = []
+        self.scheduled: list[Effect] = []
         self.letters: list[Letter] = []
         self._reader = effects
         self._broker_url = broker_url
@@ -38,7 +40,7 @@ class Watch:
         # In the direction in which a job moves, so that none slips past.
         on_broker = held_keys(self._broker_url)
         self.letters = all_letters()
-        self.effects += self._reader.new()
+        self._read()
         return count(self.published, self.effects, self.letters, on_broker, kinds=tuple(CASE_OF))
 
     def wait_for(self, happened: Callable[[Effect], bool], *, timeout: float) -> Effect | None:
@@ -46,7 +48,7 @@ class Watch:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             self._check()
-            self.effects += self._reader.new()
+            self._read()
             found = next((effect for effect in self.effects if happened(effect)), None)
             if found is not None:
                 return found
@@ -81,3 +83,7 @@ class Watch:
                 time.sleep(LOOK_SECONDS)
         finally:
             progress.end()
+
+    def _read(self) -> None:
+        for effect in self._reader.new():
+            (self.scheduled if effect.scheduled else self.effects).append(effect)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from dlq.discard import discard
 from dlq.errors import OwnApproval
 from dlq.models import DeadLetter, Operation, OperationEvent, OperationItem, SendingPace
-from dlq.operations import duty, outcomes, staging
+from dlq.operations import cancelled, duty, making, outcomes, staging
 from dlq.operations.control import approve, cancel, pause, resume, start
 from dlq.operations.examine import examine
 from dlq.operations.limiter import reserve
@@ -226,6 +226,26 @@ def test_what_the_broker_did_not_take_of_a_cancelled_operation_ends_and_the_oper
     assert state_of(operation) == "closed"
 
 
+def test_a_large_operation_is_cancelled_at_once_and_its_items_are_ended_in_batches(
+    broker, monkeypatch
+) -> None:
+    monkeypatch.setattr(making, "_BATCH", 2)
+    monkeypatch.setattr(cancelled, "END_AT_ONCE", 2)
+    rows = [kept(failed_at=FAILED_AT + timedelta(days=number)) for number in range(5)]
+    operation = started(rows[::-1])
+    in_order = OperationItem.objects.filter(operation=operation).order_by("position")
+    assert [item.letter_id for item in in_order] == [row.pk for row in rows]
+
+    cancel(operation.pk, by="ops")
+
+    assert (state_of(operation), states(operation)) == ("cancelled", ["not_sent"] * 2 + ["waiting"] * 3)
+    run(operation, broker)
+    assert (state_of(operation), broker.ids) == ("cancelled", [])
+    settle()
+    assert (state_of(operation), states(operation)) == ("closed", ["not_sent"] * 5)
+    assert {state_of(row) for row in rows} == {"open"}
+
+
 def test_every_item_has_its_outcome_and_the_operation_closes(broker) -> None:
     rows = [kept() for _ in range(3)]
     operation = started(rows, pause_above_percent=100, pause_on_same_cause=False)
@@ -340,6 +360,29 @@ def test_an_operation_pauses_when_its_cause_returns_and_goes_on_when_it_is_resum
     resume(operation.pk, by="ops")
     run(operation, broker)
     assert len(broker.ids) == 3
+
+
+def test_when_all_is_sent_failures_pause_nothing_and_the_operation_closes(broker) -> None:
+    operation = started([kept() for _ in range(2)], pace=Ramp(steps=(2,)))
+    assert run(operation, broker) is Turn.WAITING
+    for message in broker.taken:
+        DatabaseSink().keep(failed_again(message))
+
+    run(operation, broker)
+
+    assert (state_of(operation), states(operation)) == ("closed", ["came_back"] * 2)
+
+
+def test_an_early_failure_of_a_fixed_rate_pauses_nothing_before_the_tenth_outcome(broker) -> None:
+    operation = started([kept() for _ in range(6)], pace=Rate(per_second=0.01), pause_on_same_cause=False)
+    assert run(operation, broker) is Turn.WAITING
+    DatabaseSink().keep(failed_again(broker.taken[0]))
+    SendingPace.objects.all().delete()
+    Operation.objects.filter(pk=operation.pk).update(pace=Rate(per_second=1_000).as_json())
+
+    run(operation, broker, wait=True)
+
+    assert len(broker.ids) == 6
 
 
 def test_a_copy_leaves_its_letter_alone_and_has_an_identity_of_its_own(broker) -> None:

@@ -16,11 +16,13 @@ from tests.helpers.databases import database_from_url
 
 KINDS = ("sqlite", "postgres", "mariadb")
 _TABLES = (
-    *("dlq_sendingpace", "dlq_operationevent", "dlq_operationitem", "dlq_operation"),
+    *("dlq_sendingpace", "dlq_operationevent", "dlq_operationmessage", "dlq_operationitem", "dlq_operation"),
     *("dlq_groupfacet", "dlq_grouphour", "dlq_lettergroup", "dlq_attempt", "dlq_deadletter"),
     *("dlq_seenrelease", "dlq_turn"),
 )
-_migrated: set[tuple[str, str]] = set()
+_migrated: set[tuple[str, str, str]] = set()
+_files: dict[str, bytes] = {}
+"""By app the content of a SQLite file with its tables."""
 
 
 @contextmanager
@@ -32,14 +34,31 @@ def letters_in(kind: str, request: pytest.FixtureRequest, directory: Path) -> It
     if kind == "sqlite":
         entry["OPTIONS"] = {"timeout": 20}
     with database_alias_for(alias, entry):
-        if (alias, url) not in _migrated:
-            call_command("migrate", "dlq", database=alias, verbosity=0)
-            _migrated.add((alias, url))
-        else:
+        if not made_with_tables("dlq", alias, url):
             for table in _TABLES:
                 with connections[alias].cursor() as cursor:
                     cursor.execute(f"DELETE FROM {table}")
         yield alias
+
+
+def made_with_tables(app: str, alias: str, url: str) -> bool:
+    """Give the database of this alias the app's tables; False: it has them already, and what is in them.
+
+    They are migrated once for a server, and once for SQLite: each of its files is new and becomes a copy.
+    """
+    file = Path(settings.DATABASES[alias]["NAME"]) if url.startswith("sqlite:") else None
+    if file is not None and app in _files:
+        file.write_bytes(_files[app])
+        return True
+    if (app, alias, url) in _migrated:
+        return False
+    call_command("migrate", app, database=alias, verbosity=0)
+    if file is None:
+        _migrated.add((app, alias, url))
+    else:
+        connections[alias].close()
+        _files[app] = file.read_bytes()
+    return True
 
 
 @contextmanager

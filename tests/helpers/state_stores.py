@@ -19,7 +19,7 @@ from hardening.stores.memory import MemoryStore
 from hardening.stores.redis import RedisStore
 
 from .databases import database_from_url
-from .dlq_databases import database_alias_for, database_url
+from .dlq_databases import database_alias_for, database_url, made_with_tables
 
 DATABASES = ("sqlite", "postgres", "mariadb")
 REDIS = ("redis", "redis_prefixed", "redis_url")
@@ -54,13 +54,16 @@ def state_store(kind: str, request: pytest.FixtureRequest, directory: Path) -> I
 
 @contextmanager
 def state_database(kind: str, url: str) -> Iterator[str]:
-    """The alias of a database with an empty table of shared state."""
+    """The alias of a database with an empty table of shared state; another `kind` is a server's own."""
     alias = f"state_{kind}"
     entry = database_from_url(url)
     if kind == "sqlite":
         entry["OPTIONS"] = {"timeout": 20}
     with database_alias_for(alias, entry):
-        call_command("migrate", "hardening", database=alias, verbosity=0)
+        if kind in DATABASES:
+            made_with_tables("hardening", alias, url)
+        else:
+            call_command("migrate", "hardening", database=alias, verbosity=0)
         State.objects.using(alias).all().delete()
         if kind == "sqlite":
             # Else a caller that has read in a transaction keeps all others from committing.

@@ -29,7 +29,7 @@ def app(rabbitmq_server) -> Iterator[Celery]:
         for name in ("shop", "post", "full"):
             Queue(name, events, routing_key="order.#")(channel).declare()
     yield app
-    rabbitmq_server.rabbitmqctl("delete_vhost", vhost)
+    rabbitmq_server.delete_vhost(vhost)
 
 
 class Message:

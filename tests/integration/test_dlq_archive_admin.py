@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -136,13 +137,16 @@ def test_the_page_of_a_purged_letter_leads_back_to_the_list(client, user_with) -
 def test_export_needs_the_permission_to_view_payloads_for_arguments(client, user_with) -> None:
     row = kept(body=body_of(41, "hunter22", note="harmless"))
     user_with(VIEW)
+    where, asked = f"{LIST}export/?q={row.pk}", {"confirmed": "yes", "form": "jsonl"}
 
-    page = content(client.post(LIST, selected("export", row, confirmed="")))
+    page = content(client.get(where))
     assert 'name="payload"' not in page
+    assert client.post(where, {**asked, "payload": "on"}).status_code == 403
+    plain = content(client.post(where, asked))
+    user_with(VIEW, REPLAY)
     assert client.post(LIST, selected("export", row, form="csv", payload="on")).status_code == 403
-    plain = content(client.post(LIST, selected("export", row, form="jsonl")))
     user_with(VIEW, PAYLOAD)
-    shown = content(client.post(LIST, selected("export", row, form="jsonl", payload="on")))
+    shown = content(client.post(where, {**asked, "payload": "on"}))
 
     assert "harmless" not in plain
     assert json.loads(shown)["arguments"]["note"] == '"harmless"'
@@ -152,7 +156,7 @@ def test_export_needs_the_permission_to_view_payloads_for_arguments(client, user
 def test_export_streams_what_the_filters_allow(client, user_with) -> None:
     for number in range(120):
         kept(task_name="shop.a" if number % 2 else "shop.b")
-    user_with(VIEW)
+    user_with(VIEW, REPLAY)
     first = DeadLetter.objects.filter(task_name="shop.a").latest("failed_at")
 
     response = client.post(
@@ -163,6 +167,24 @@ def test_export_streams_what_the_filters_allow(client, user_with) -> None:
     assert re.fullmatch(r'attachment; filename="dead-letters-.*\.csv"', response["Content-Disposition"])
     rows = list(csv.DictReader(io.StringIO(content(response))))
     assert (len(rows), {row["task"] for row in rows}) == (60, {"shop.a"})
+    assert client.get(f"{LIST}export/?p=99").status_code == 302  # As the list answers.
+
+
+def test_who_may_only_view_sees_no_action_and_exports_what_the_filters_allow(client, user_with) -> None:
+    kept(task_name="shop.a"), kept(task_name="shop.b")
+    user_with(VIEW, PAYLOAD)
+
+    listed = content(client.get(f"{LIST}?task_name=shop.a"))
+    assert 'name="action"' not in listed
+    assert 'name="_selected_action"' not in listed
+    [where] = re.findall(r'href="(/admin/dlq/deadletter/export/[^"]*)"', listed)
+    rows = csv.DictReader(
+        io.StringIO(content(client.post(html.unescape(where), {"confirmed": "yes", "form": "csv"})))
+    )
+
+    assert [row["task"] for row in rows] == ["shop.a"]
+    user_with(PAYLOAD, REPLAY)
+    assert client.get(where).status_code == 403
 
 
 def test_a_download_without_permission_to_view_is_forbidden(client, user_with) -> None:

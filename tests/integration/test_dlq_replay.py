@@ -357,7 +357,9 @@ def test_a_replay_interrupted_between_letters_is_gone_on_with_and_sends_none_as_
     with pytest.raises(KeyboardInterrupt):
         replay([row.pk for row in rows], by="ops", app=app)
     monkeypatch.undo()
-    assert DeadLetter.objects.replaying().count() == 3
+    # The broker's confirm of one may have been read while the next was published: that one is marked.
+    assert not DeadLetter.objects.open().exists()
+    assert DeadLetter.objects.replaying().exists()
 
     run_operation(Operation.objects.get().pk, app=app)
 

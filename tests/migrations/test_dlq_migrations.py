@@ -29,7 +29,7 @@ def alias(request, tmp_path, settings, django_db_blocker) -> Iterator[str]:
         try:
             yield name
         finally:
-            migrated(name, "0003_groups_and_operations")
+            migrated(name, "0004_chord_reruns")
 
 
 def migrated(alias: str, name: str) -> Any:

@@ -40,8 +40,7 @@ def on_rabbitmq(server: RabbitMQServer, vhost: str) -> Callable[[], int]:
     """Counts the unacknowledged messages of a RabbitMQ virtual host."""
 
     def count() -> int:
-        listing = server.rabbitmqctl("list_queues", "--quiet", "--vhost", vhost, "messages_unacknowledged")
-        return sum(int(line) for line in listing.split() if line.isdigit())
+        return sum(number for (number,) in server.queue_counts(vhost, "messages_unacknowledged").values())
 
     return count
 
@@ -73,7 +72,7 @@ def new_stage(
                 rabbit: RabbitMQServer = request.getfixturevalue("rabbitmq_server")
                 vhost = f"stage-{uuid4().hex[:8]}"
                 broker_url = rabbit.add_vhost(vhost)
-                stack.callback(rabbit.rabbitmqctl, "delete_vhost", vhost)
+                stack.callback(rabbit.delete_vhost, vhost)
                 unacked = on_rabbitmq(rabbit, vhost)
             url = database_url or copy_database(database_template, directory)
             stack.enter_context(database_alias_for(ALIAS, database_entry(url)))

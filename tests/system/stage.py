@@ -24,7 +24,10 @@ from tests.helpers.wait import wait_until
 PROJECT = "tests.system.project"
 ROOT = Path(__file__).parents[2]
 ALIAS = "stage"
-COMBINATIONS = [(broker, pool) for broker in ("redis", "rabbitmq") for pool in ("prefork", "gevent")]
+STRAIGHT = [("redis", "prefork"), ("rabbitmq", "gevent")]
+CROSSED = [("redis", "gevent"), ("rabbitmq", "prefork")]
+"""Each has every broker and every pool once; of the tests of one matter some take these, the others those."""
+COMBINATIONS = [*STRAIGHT, *CROSSED]
 
 
 @dataclass(frozen=True)

@@ -145,16 +145,14 @@ def test_what_goes_back_unfinished_is_noted_for_who_gets_it_next_and_what_runs_o
         store.close()
         return any(digest_of_identity(Identity(sent.id, 0, None))[:16] in text for text in hours.values())
 
-    def ctl(command: str, *arguments: str) -> str:
-        return rabbitmq_server.rabbitmqctl(
-            command, "--vhost", stage.broker_url.rpartition("/")[2], *arguments
-        )
+    def vhost() -> str:
+        return stage.broker_url.rpartition("/")[2]
 
     def cut() -> None:
-        ctl("close_all_connections", "cut by the test")
+        rabbitmq_server.rabbitmqctl("close_all_connections", "--vhost", vhost(), "cut by the test")
 
-    def messages() -> list[list[str]]:
-        return [line.split() for line in ctl("list_queues", "name", "messages").splitlines()]
+    def messages() -> dict[str, tuple[int, ...]]:
+        return rabbitmq_server.queue_counts(vhost(), "messages")
 
     with staged(new_stage) as stage:
         worker = started(stage, pool=pool, TEST_HARDENING=json.dumps({"SHUTDOWN": {"GRACE": "0.5 s"}}))
@@ -170,7 +168,7 @@ def test_what_goes_back_unfinished_is_noted_for_who_gets_it_next_and_what_runs_o
 
         # The next lost connection brings it to its delivery limit, while it runs: nobody takes it for dead.
         cut()
-        wait_until(lambda: [DEAD_LETTERED_QUEUE, "1"] in messages(), 30, stage.logs)
+        wait_until(lambda: messages().get(DEAD_LETTERED_QUEUE) == (1,), 30, stage.logs)
         stage.release()
         stage.state_of(running, "SUCCESS")
         wait_until(lambda: stage.said("is acknowledged: it has succeeded"), 30, stage.logs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
 import signal
@@ -77,8 +79,20 @@ def demo(home: Path, tmp_path: Path) -> Iterator[ManagedProcess]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """The demo, run to its end, and its directory for temporary files."""
-    home = tmp_path_factory.mktemp("finished")
+    """The demo, run once for all processes of this test run, and its directory for temporary files."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    home, kept = shared / "finished", shared / "finished.json"
+    with (shared / "finished.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            home.mkdir(exist_ok=True)
+            kept.write_text(json.dumps(run_to_its_end(home)))
+    return subprocess.CompletedProcess(DEMO, *json.loads(kept.read_text())), home
+
+
+def run_to_its_end(home: Path) -> tuple[int, str, str]:
+    """Exit status, output and errors of the demo."""
     done = subprocess.run(
         DEMO,
         env=environment(home),
@@ -88,7 +102,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
         timeout=RUN_SECONDS,
         check=False,
     )
-    return done, home
+    return done.returncode, done.stdout, done.stderr
 
 
 def last_table(output: str) -> dict[str, list[str]]:
@@ -199,6 +213,21 @@ def test_the_job_whose_process_was_killed_is_run_again(finished):
     recovered = last_table(done.stdout)["contact sheet, killed"][7]
 
     assert recovered == "1"
+
+
+def test_the_leading_beat_is_killed_and_each_due_time_is_sent_and_run_once(finished):
+    done, _ = finished
+
+    line = re.fullmatch(
+        r"beat: due=(\d+) sent=(\d+) doubled=0 missed=0 takeover=(\d+\.\d) s "
+        r"\(killed leader epoch (\d+), epoch (\d+) took over\)",
+        done.stdout.splitlines()[-2],
+    )
+
+    assert line is not None, done.stdout
+    due, sent, _, killed, after = (float(each) for each in line.groups())
+    assert due == sent > 0
+    assert after > killed
 
 
 def test_it_leaves_no_process_and_no_file(finished):

@@ -15,7 +15,7 @@ from celery import chain, chord, signature
 from tests.helpers.wait import wait_until
 
 from .odd_messages import ENVELOPES, GARBAGE, KINDS, Kind, body_of, publish, push
-from .stage import COMBINATIONS, Stage
+from .stage import CROSSED, STRAIGHT, Stage
 
 INTAKING = ("-I", "tests.system.project.intaking")
 DEAD_LETTER_QUEUE = "celery_hardening.dead_letters"
@@ -26,7 +26,7 @@ def good(stage: Stage, value: object) -> Any:
     return stage.send("intaking.served", value)
 
 
-@pytest.mark.parametrize(("broker", "pool"), COMBINATIONS, ids=lambda value: value)
+@pytest.mark.parametrize(("broker", "pool"), STRAIGHT, ids=lambda value: value)
 def test_every_kind_of_odd_message_is_kept_and_the_good_ones_among_them_are_served(
     new_stage: Callable[..., Any], broker: str, pool: str
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_message_whose_letter_no_store_takes_waits_for_one_and_the_next_is_ser
         wait_until(lambda: not client.llen("hardening.garbage"), 20, stage.logs)
 
 
-@pytest.mark.parametrize(("broker", "pool"), COMBINATIONS, ids=lambda value: value)
+@pytest.mark.parametrize(("broker", "pool"), CROSSED, ids=lambda value: value)
 def test_an_unknown_task_is_offered_again_and_kept_and_a_repaired_message_is_run(
     new_stage: Callable[..., Any], broker: str, pool: str, tmp_path: Path
 ) -> None:

@@ -96,8 +96,10 @@ def test_a_main_loop_that_is_blocked_beyond_its_budget_loses_its_leases(stage: S
     started(stage, sent, 2)
 
 
-@pytest.mark.parametrize("standby", POOLS)
-@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+@pytest.mark.parametrize(
+    ("pool", "standby"),
+    [("prefork", "prefork"), ("gevent", "gevent"), ("prefork", "threads"), ("gevent", "solo")],
+)
 def test_the_work_of_a_killed_worker_runs_elsewhere_in_seconds(stage: Stage, pool: str, standby: str) -> None:
     first = worker(stage, pool=pool, concurrency=1)
     sent = stage.send("until_released")
@@ -137,8 +139,9 @@ def test_killed_connections_double_nothing(stage: Stage, pool: str) -> None:
     assert [runs(stage, each) for each in sent] == [(1, 1)] * 4
 
 
-@pytest.mark.parametrize("seconds", [0.3, 5])
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize(
+    ("pool", "seconds"), [("prefork", 0.3), ("prefork", 5), ("gevent", 5), ("threads", 5), ("solo", 0.3)]
+)
 def test_an_outage_of_redis_leaves_the_worker_alive_and_each_task_run_once(
     new_stage: Callable[..., Any], broker: RedisServer, pool: str, seconds: float
 ) -> None:

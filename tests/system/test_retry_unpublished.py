@@ -13,7 +13,7 @@ from hardening.returning import SHORTEST_WAIT_SECONDS
 from hardening.testing.servers import RabbitMQServer, RedisServer
 from tests.helpers.wait import wait_until
 
-from .stage import COMBINATIONS, Sent, Stage
+from .stage import STRAIGHT, Sent, Stage
 from .test_retries import counts, gaps, starts
 
 OFFERED = " back to the broker"  # Logged by the worker, whether it goes or cannot go.
@@ -73,7 +73,7 @@ def turned_away(stage: Stage, times: int) -> None:
     wait_until(lambda: stage.said(OFFERED) >= times, 30, stage.logs)
 
 
-@pytest.mark.parametrize(("broker", "pool"), COMBINATIONS)
+@pytest.mark.parametrize(("broker", "pool"), STRAIGHT)
 def test_a_refused_retry_leaves_its_message_until_the_broker_takes_messages_again(
     new_stage: Callable[..., Any],
     make_redis: Callable[..., RedisServer],

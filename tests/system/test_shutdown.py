@@ -11,7 +11,7 @@ import pytest
 from hardening.testing.errors import ProcessTimeout
 from tests.helpers.wait import wait_until
 
-from .stage import Stage
+from .stage import CROSSED, Stage
 
 
 def left(stage: Stage) -> int:
@@ -22,8 +22,7 @@ def left(stage: Stage) -> int:
     return waiting + stage.unacked()
 
 
-@pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
-@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+@pytest.mark.parametrize(("broker", "pool"), CROSSED)
 def test_a_cold_shutdown_leaves_the_running_task_with_the_broker(
     new_stage: Callable[..., Any], broker: str, pool: str
 ) -> None:

@@ -13,7 +13,7 @@ import redis
 from hardening.testing.servers import RedisServer
 from tests.helpers.wait import wait_until
 
-from .stage import Sent, Stage
+from .stage import CROSSED, STRAIGHT, Sent, Stage
 
 BROKERS = ["redis", "rabbitmq"]
 WITH_GRACE = json.dumps({"SHUTDOWN": {"GRACE": "1 s"}})
@@ -66,8 +66,7 @@ def stopped(worker: Any, timeout: float = 20) -> int:
     return int(worker.process.wait(timeout=timeout))
 
 
-@pytest.mark.parametrize("broker", BROKERS)
-@pytest.mark.parametrize("pool", ["prefork", "gevent", "threads"])
+@pytest.mark.parametrize(("broker", "pool"), [*STRAIGHT, ("redis", "threads")])
 def test_what_has_not_begun_goes_back_at_once_and_runs_elsewhere_while_the_rest_runs_on(
     new_stage: Callable[..., Any], broker: str, pool: str
 ) -> None:
@@ -97,8 +96,7 @@ def test_what_has_not_begun_goes_back_at_once_and_runs_elsewhere_while_the_rest_
         assert not told(stage, CUT, running)
 
 
-@pytest.mark.parametrize("broker", BROKERS)
-@pytest.mark.parametrize("pool", ["prefork", "gevent", "threads", "solo"])
+@pytest.mark.parametrize(("broker", "pool"), [*CROSSED, ("rabbitmq", "threads"), ("redis", "solo")])
 def test_what_runs_at_the_end_of_the_grace_period_goes_back_and_no_attempt_is_counted(
     new_stage: Callable[..., Any], broker: str, pool: str
 ) -> None:

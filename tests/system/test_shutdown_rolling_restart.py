@@ -9,13 +9,13 @@ import pytest
 
 from tests.helpers.rolling_restart import roll
 
-from .stage import COMBINATIONS
+from .stage import STRAIGHT
 from .test_shutdown_drain import waiting
 
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize(("broker", "pool"), COMBINATIONS)
+@pytest.mark.parametrize(("broker", "pool"), STRAIGHT)
 def test_five_restarts_under_load_lose_no_task_and_count_no_attempt(
     new_stage: Callable[..., Any], broker: str, pool: str
 ) -> None:

@@ -13,13 +13,14 @@ from hardening.testing.servers import PostgresServer, ServerMissing
 from tests.conftest import absent
 from tests.helpers.wait import wait_until
 
+from .stage import STRAIGHT
+
 POOLS = ("prefork", "gevent")
 DEAD_LETTER_QUEUE = "celery_hardening.dead_letters"
 DEAD = "redis://127.0.0.1:1/0"
 
 
-@pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize(("broker", "pool"), STRAIGHT)
 def test_with_a_dead_result_backend_every_failure_still_leaves_its_letter(
     new_stage: Callable[..., Any], pool: str, broker: str
 ) -> None:

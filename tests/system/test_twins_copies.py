@@ -13,7 +13,7 @@ from hardening.core.identity import KEY_HEADER, REPLAY_HEADER
 from hardening.testing.ports import free_port
 from tests.helpers.wait import wait_until
 
-from .stage import COMBINATIONS, Sent, Stage
+from .stage import CROSSED, STRAIGHT, Sent, Stage
 
 HELD = "is held back, for it is run by"
 NOT_RUN = "is not run again, it succeeded in"
@@ -37,8 +37,9 @@ def duplicates(stage: Stage) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(("broker", "pool"), COMBINATIONS)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("broker", "pool", "workers"), [*((*pair, 1) for pair in STRAIGHT), *((*pair, 2) for pair in CROSSED)]
+)
 def test_a_copy_waits_and_is_not_run_after_the_first_has_succeeded(
     new_stage: Callable[..., Any], broker: str, pool: str, workers: int
 ) -> None:
@@ -59,7 +60,7 @@ def test_a_copy_waits_and_is_not_run_after_the_first_has_succeeded(
         assert "not run again 1" in stage.manage("hardening_status").stdout
 
 
-@pytest.mark.parametrize(("broker", "pool"), COMBINATIONS)
+@pytest.mark.parametrize(("broker", "pool"), STRAIGHT)
 def test_a_copy_runs_after_the_worker_of_the_first_was_killed(
     new_stage: Callable[..., Any], broker: str, pool: str
 ) -> None:

@@ -32,7 +32,9 @@ def test_a_test_that_is_named_exists(path: str, name: str) -> None:
 
 
 def test_every_code_that_is_named_is_one_of_ours() -> None:
-    code = "\n".join(path.read_text() for path in (ROOT / "hardening").rglob("*.py"))
+    code = "\n".join(
+        path.read_text() for app in ("hardening", "beat_leader") for path in (ROOT / app).rglob("*.py")
+    )
 
     assert [each for each in sorted(set(re.findall(r"CH\d{3}", TEXT))) if f'"{each}"' not in code] == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from celery.exceptions import Ignore
 
 from hardening import Permanent
 from hardening.core.events import replay_succeeded
@@ -13,7 +14,7 @@ from hardening.core.successes import ReplayedWork
 from hardening.twins.records import Records
 from hardening.twins.replays import RecordedSuccesses
 from hardening.twins.work import Work
-from tests.helpers.hardened_apps import LETTERS, hardened_app, process
+from tests.helpers.hardened_apps import LETTERS, fetch, hardened_app, process, request_of, run
 from tests.helpers.twin_fixtures import clock, store
 from tests.helpers.twin_messages import LEASE_SECONDS, Clock, Message, Switchable
 
@@ -54,6 +55,7 @@ def test_the_success_of_a_replay_is_told_with_its_identity(told) -> None:
             "task_name": works.name,
             "delivery_key": "work",
             "replay_number": 2,
+            "how": "returned",
         }
     ]
 
@@ -86,6 +88,49 @@ def test_a_replay_that_fails_or_whose_result_cannot_be_stored_tells_no_success(t
 
     assert told == []
     assert [letter.reason for letter in LETTERS] == ["permanent", "result_not_serialisable"]
+
+
+def test_a_replay_that_raises_ignore_tells_that_it_ended_and_one_that_sent_a_retry_does_not(told) -> None:
+    app = hardened_app()
+
+    @app.task(bind=True)  # type: ignore[untyped-decorator]
+    def ignores(self: Any, again: bool) -> None:
+        if again:
+            self.retry(throw=False)
+        raise Ignore
+
+    request = process(ignores, False, headers=HEADERS)
+    process(ignores, True, headers=HEADERS)
+
+    assert [(each["task_id"], each["how"]) for each in told] == [(request.id, "ignored")]
+
+
+def test_what_replaces_a_replay_has_its_outcome_and_several_tasks_answer_for_themselves(told) -> None:
+    app = hardened_app()
+
+    @app.task  # type: ignore[untyped-decorator]
+    def does(fails: bool) -> None:
+        if fails:
+            raise Permanent("again")
+
+    @app.task(bind=True)  # type: ignore[untyped-decorator]
+    def replaced(self: Any, how: str) -> None:
+        self.replace(does.si(False) | does.si(False) if how == "chain" else does.si(how == "fails"))
+
+    first = process(replaced, "works", headers=HEADERS)
+    assert told == []
+    run(request_of(app, fetch(app)))
+    assert [(each["task_id"], each["letter_id"], each["how"]) for each in told] == [
+        (first.id, "a letter", "returned")
+    ]
+
+    second = process(replaced, "fails", headers=HEADERS)
+    run(request_of(app, fetch(app)))
+    assert [(letter.task_id, letter.replay_of) for letter in LETTERS] == [(second.id, "a letter")]
+
+    third = process(replaced, "chain", headers=HEADERS)
+    assert (told[-1]["task_id"], told[-1]["how"]) == (third.id, "ignored")
+    assert len(told) == 2
 
 
 def test_a_success_that_was_recorded_is_known_by_key_number_and_body(store: Switchable, clock: Clock) -> None:

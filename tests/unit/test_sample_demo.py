@@ -76,6 +76,7 @@ def test_a_forked_process_writes_to_a_file_of_its_own(tmp_path):
         ({"headers": {"id": "a"}}, "a"),
         ([{"headers": {"id": "b", "hardening_key": "a"}}, "", "celery"], "a"),
         ({"headers": {"letter": "a"}}, "a"),
+        ({"headers": {"id": "a", "hardening_beat": "5000 often"}}, None),
         ({"headers": {}}, None),
         ([], None),
         (3, None),

@@ -7,8 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from dlq.cli import add_filters, add_selection, as_json, ids_of, operator, selection_of, summary_of_skipped
-from dlq.errors import UnknownQueue
+from dlq.errors import NotRerun, UnknownQueue
+from dlq.lookup import letters_of
 from dlq.models import Operation
+from dlq.operations.chord_rerun import find_chord, make_chord_operation
 from dlq.operations.cli import follow, percent, told
 from dlq.operations.control import start
 from dlq.operations.examine import examine
@@ -58,9 +60,17 @@ class Command(BaseCommand):
         parser.add_argument(
             "--wait", action="store_true", help="run the operation here, and follow it to its outcomes"
         )
+        parser.add_argument(
+            "--chord",
+            action="store_true",
+            help="re-run the whole chord that this one letter is a member of; --plan shows what is found",
+        )
         add_repair(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["chord"]:
+            self._rerun(options)
+            return
         if any(options[name] not in (None, False) for name in _OF_OPERATIONS):
             self._operate(options)
             return
@@ -92,6 +102,35 @@ class Command(BaseCommand):
                 self.stderr.write(f"{letter_id}: {error}")
         if outcome.failed or outcome.skipped.get("missing"):
             raise CommandError(f"{len(ids) - len(outcome.sent)} of {len(ids)} letters were not sent")
+
+    def _rerun(self, options: dict[str, Any]) -> None:
+        refused = ("pace", "pause_above", "copy", "queue", "dry_run")
+        if any(options[name] not in (None, False) for name in refused) or repair_of(options) is not None:
+            raise CommandError("--chord goes with --plan, --wait, --why, --over-limit and --json alone")
+        ids = ids_of(options)
+        letter = letters_of(ids).first() if len(ids) == 1 else None
+        if letter is None:
+            raise CommandError("--chord takes the id of one letter that exists")
+        if options["plan"]:
+            found = find_chord(letter, over_limit=options["over_limit"])
+            if options["json"]:
+                self.stdout.write(as_json(found.as_dict()))
+            else:
+                self.stdout.write(f"{found.body}: {found.summary}; nothing is sent yet")
+            if found.problem:
+                raise CommandError(found.problem)
+            return
+        try:
+            operation = make_chord_operation(
+                letter, by=operator(), why=options["why"], over_limit=options["over_limit"]
+            )
+        except NotRerun as exc:
+            raise CommandError(str(exc)) from exc
+        start(operation.pk, by=operator())
+        if options["wait"]:
+            follow(self, operation.pk, as_data=options["json"])
+            return
+        told(self, operation.pk, as_data=options["json"])
 
     def _operate(self, options: dict[str, Any]) -> None:
         if repair_of(options) is not None:

@@ -204,10 +204,16 @@ def run_setup(command: Sequence[str | os.PathLike[str]], *, user: str | None, cw
 
 
 def run_and_read(
-    command: Sequence[str | os.PathLike[str]], *, env: dict[str, str] | None = None, timeout: float = 60.0
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    env: dict[str, str] | None = None,
+    stdin: str | None = None,
+    timeout: float = 60.0,
 ) -> str:
-    """Run a client command against a server and return its standard output."""
-    done = subprocess.run(command, env=env, timeout=timeout, capture_output=True, text=True, check=False)
+    """Run a client command against a server and return its standard output; `stdin` is its input."""
+    done = subprocess.run(
+        command, env=env, input=stdin, timeout=timeout, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise ProcessError(f"{command[0]} failed ({done.returncode})\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -7,18 +7,21 @@ import psycopg
 import pymysql
 import pytest
 import redis
-from kombu import Connection
+from amqp.exceptions import NotAllowed
+from kombu import Connection, Queue
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from hardening.testing.errors import ServerMissing
+from hardening.testing.errors import ProcessError, ServerMissing
 from hardening.testing.servers import (
     MariaDBServer,
     PostgresServer,
     RabbitMQServer,
     RedisSentinel,
     RedisServer,
+    rabbitmq,
 )
+from hardening.testing.servers.base import find_program
 from tests.conftest import absent
 from tests.helpers.wait import wait_until
 
@@ -73,7 +76,9 @@ def test_every_server_comes_back_on_the_same_port_and_leaves_nothing_behind(serv
     assert not data_dir.exists()
 
 
-def test_every_server_listens_on_the_loopback_interface_only(server):
+@pytest.mark.parametrize("name", ["redis", "postgres", "mariadb", "rabbitmq"])
+def test_every_server_listens_on_the_loopback_interface_only(request, name):
+    server = request.getfixturevalue(f"{name}_server")
     mine = {
         server.process.pid,
         *(child.pid for child in psutil.Process(server.process.pid).children(recursive=True)),
@@ -190,13 +195,44 @@ def test_rabbitmq_keeps_confirmed_messages_over_a_kill():
             assert queue.get(timeout=5).payload == "hello"
 
 
-def test_two_rabbitmq_nodes_do_not_meet(rabbitmq_server):
-    with start(RabbitMQServer) as other:
+@pytest.mark.parametrize("with_erl_call", [True, False])
+def test_rabbitmq_counts_what_its_own_tool_lists(rabbitmq_server, monkeypatch, with_erl_call):
+    if not with_erl_call:
+        found = find_program
+        monkeypatch.setattr(
+            rabbitmq,
+            "find_program",
+            lambda *names, **more: None if "erl_call" in names else found(*names, **more),
+        )
+    columns = ("messages_ready", "messages_unacknowledged", "consumers")
+    url = rabbitmq_server.add_vhost("counted")
+    with Connection(url) as connection, connection.SimpleQueue("two words, [1, {2}]") as queue:
+        for _ in range(2):
+            queue.put("hello")
+        queue.get(timeout=5)
+        Queue("empty", channel=connection.default_channel).declare()
+        listed = rabbitmq_server.rabbitmqctl("list_queues", "--vhost", "counted", "name", *columns)
+        lines = [line.split("\t") for line in listed.splitlines()[1:]]
+
+        counts = rabbitmq_server.queue_counts("counted", *columns)
+
+    assert counts == {name: tuple(map(int, numbers)) for name, *numbers in lines}
+    assert sum(sum(numbers) for numbers in counts.values()) == 3
+    rabbitmq_server.delete_vhost("counted")
+    with Connection(url) as connection, pytest.raises(NotAllowed):
+        connection.connect()
+
+
+def test_what_rabbitmq_cannot_evaluate_is_an_error_and_no_value(rabbitmq_server):
+    with pytest.raises(ProcessError, match="badarith"):
+        rabbitmq_server.evaluate("1 / 0")
+
+
+def test_two_rabbitmq_nodes_do_not_meet_and_each_takes_its_own_settings(rabbitmq_server):
+    asked = "application:get_env(rabbit, consumer_timeout)"
+    with start(RabbitMQServer, extra_config={"consumer_timeout": "12345"}) as other:
         assert other.node != rabbitmq_server.node
         running = other.rabbitmqctl("cluster_status", "--formatter", "json")
         assert rabbitmq_server.node not in running
-
-
-def test_rabbitmq_takes_extra_settings():
-    with start(RabbitMQServer, extra_config={"consumer_timeout": "12345"}) as server:
-        assert "12345" in server.rabbitmqctl("eval", "application:get_env(rabbit, consumer_timeout).")
+        assert "12345" in other.evaluate(asked)
+        assert "12345" not in rabbitmq_server.evaluate(asked)

@@ -78,18 +78,24 @@ class OnePage(_ModelAdmin):
             raise PermissionDenied
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(("GET", "HEAD"))
-        request.current_app = self.admin_site.name
         context = {
-            **self.admin_site.each_context(request),
-            "title": self.page_title,
-            "subtitle": None,
-            "opts": self.opts,
-            "media": _MEDIA,
+            **self.frame(request, self.page_title),
             **self.page(request),
             "may_change": self.has_change_permission(request),
             **(extra_context or {}),
         }
         return TemplateResponse(request, self.page_template, context)
+
+    def frame(self, request: HttpRequest, title: str | Promise) -> dict[str, Any]:
+        """What the templates of all pages need."""
+        request.current_app = self.admin_site.name
+        return {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "subtitle": None,
+            "opts": self.opts,
+            "media": _MEDIA,
+        }
 
     def button_view(self, request: HttpRequest) -> HttpResponse:
         """The button was pressed."""

@@ -1,0 +1,1 @@
+"""Leader locks: in Redis, in a database, in memory."""

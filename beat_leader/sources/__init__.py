@@ -1,0 +1,5 @@
+"""Where schedules are kept: `chosen_source(app)` is in force."""
+
+from .choice import chosen_source
+
+__all__ = ["chosen_source"]

@@ -1,0 +1,1 @@
+"""Tick stores and registers: in memory, in Redis, in a database. Each module has `Ticks` and `Register`."""

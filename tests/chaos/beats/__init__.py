@@ -1,0 +1,1 @@
+"""Beats that are killed, paused, stopped, cut off or put in another time, and an account of it."""

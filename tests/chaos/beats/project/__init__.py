@@ -1,0 +1,5 @@
+"""A project whose schedules are due every second or so; its task says that it ran."""
+
+from .celery import app
+
+__all__ = ["app"]
