@@ -39,7 +39,7 @@ _CALM_SECONDS = 20.0
 _AFTER_SECONDS = 5.0
 _PATIENCE_SECONDS = 120.0
 _SETTLE_SECONDS = 3.0
-_DJANGO = ["django.contrib.auth", "django.contrib.contenttypes"]
+_DJANGO = [f"django.contrib.{name}" for name in ("auth", "contenttypes", "admin", "messages", "sessions")]
 
 
 @dataclass(frozen=True, kw_only=True)
