@@ -287,9 +287,9 @@ def _falls_silent(lock, proxy) -> None:
 
     proxy.swallows = True
     for _ in range(2):  # With an open connection, and without one.
-        with within(3), pytest.raises(LockUnavailable, match="cannot be used now"):
+        with within(5), pytest.raises(LockUnavailable, match="cannot be used now"):
             lock.renew("a", epoch, lease_seconds=LEASE)
-    with within(3), pytest.raises(LockUnavailable):
+    with within(5), pytest.raises(LockUnavailable):
         lock.look()
 
     proxy.cut()
@@ -297,7 +297,7 @@ def _falls_silent(lock, proxy) -> None:
     proxy.cut()  # An open connection is gone: that is no outage.
     assert lock.renew("a", epoch, lease_seconds=LEASE).holder == "a"
     proxy.close()
-    with within(1), pytest.raises(LockUnavailable, match="cannot be used now"):
+    with within(3), pytest.raises(LockUnavailable, match="cannot be used now"):
         lock.resign("a", epoch)
     lock.close()
 
