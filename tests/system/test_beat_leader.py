@@ -87,7 +87,7 @@ def test_beats_on_the_database_send_each_due_time_once_over_a_kill_and_an_outage
         time.sleep(3)
         broker.start()
         beats.wait_for(len(beats.sent()) + 8)
-        beats.assert_one_for_each_due_time()
+        beats.assert_one_for_each_due_time(repeated=True)
 
 
 def test_a_beat_that_is_embedded_in_a_worker_leads(new_beats) -> None:

@@ -106,7 +106,7 @@ def test_what_finished_while_there_was_no_connection_is_not_run_again(
         sent = begun(stage)
         with unreachable(rabbitmq_server):
             cut(stage, rabbitmq_server)
-            wait_until(lambda: stage.said(LOST), 20, stage.logs)
+            wait_until(lambda: stage.said(LOST), 40, stage.logs)
             stage.release()
             stage.state_of(sent, "SUCCESS")
 
