@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakSet
 
-import click
 from celery import Celery
 from celery.app.defaults import DEFAULTS
-from click.core import ParameterSource
 from django.conf import settings
 
 from hardening.core.every_app import on_settings_of
+from hardening.core.starting import given_by_user
 
 __all__ = ["DEFAULT_SCHEDULER", "OURS", "choose_ours", "chosen_by_project", "is_reporting", "on_command_line"]
 
@@ -77,6 +76,4 @@ def _service(plain: Any) -> Any:
 
 def on_command_line() -> bool:
     """Whether who started this process named a scheduler."""
-    context = click.get_current_context(silent=True)
-    source = context.get_parameter_source("scheduler") if context is not None else None
-    return source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return given_by_user("scheduler")

@@ -7,25 +7,21 @@ start: it waits for them, and says so.
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Any
 
 from celery import Celery
 from celery.utils.imports import load_extension_class_names, symbol_by_name
 
-from hardening.core.findings import Finding, Level, errors_of, render
+from hardening.core.starting import failed_check, report
 
 from .checks import another_scheduler, settings_findings
 from .choosing import DEFAULT_SCHEDULER, OURS, is_reporting, on_command_line
 from .scheduler import LeaderScheduler
 from .standing import standing_findings
 
-__all__ = ["EX_CONFIG", "on_beat_init", "on_worker_with_beat"]
+__all__ = ["on_beat_init", "on_worker_with_beat"]
 
 logger = logging.getLogger("beat_leader")
-
-EX_CONFIG = 78
-"""EX_CONFIG of sysexits.h: supervisors should not restart a process that ends with it."""
 
 
 def on_beat_init(service: Any) -> None:
@@ -63,32 +59,5 @@ def _open(app: Celery, scheduler: Any, who: str) -> None:
     except Exception as exc:
         # A Beat of which we do not know whether it is safe does not start.
         logger.exception("the check at Beat's start itself failed")
-        findings = [
-            Finding(
-                code="CH010",
-                level=Level.ERROR,
-                what=f"the check at Beat's start failed: {exc!r}",
-                where="beat_leader.gate",
-                remedy="See the traceback above; report it as a defect.",
-            )
-        ]
-    _report(findings, who)
-
-
-def _report(findings: list[Finding], who: str) -> None:
-    errors = errors_of(findings)
-    if findings:
-        _say(render(findings))
-    if not errors:
-        return
-    if is_reporting():
-        _say(f'HARDENING["MODE"] is "report": {len(errors)} finding(s) above would have stopped this {who}.')
-        return
-    _say(f"The {who} does not start: {len(errors)} finding(s) contradict what Beat promises (exit 78).")
-    raise SystemExit(EX_CONFIG)
-
-
-def _say(text: str) -> None:
-    # A supervisor's log has stderr, whatever Celery does with logging.
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+        findings = [failed_check("the check at Beat's start", "beat_leader.gate", exc)]
+    report(findings, reporting=is_reporting(), who=who, promise="what Beat promises")

@@ -14,7 +14,7 @@ from hardening.core.identity import BEAT_HEADER, SUPERSEDED_HEADER, TWIN_HEADER
 from .entry import Entry
 from .ticks import task_id_for
 
-__all__ = ["beat_header", "expires_at", "options_of"]
+__all__ = ["beat_header", "expires_at", "is_of", "options_of"]
 
 _LEAST_SECONDS = 1.0
 
@@ -22,6 +22,12 @@ _LEAST_SECONDS = 1.0
 def beat_header(schedule: str, due_ms: int) -> str:
     """The value of BEAT_HEADER."""
     return f"{due_ms} {schedule}"
+
+
+def is_of(scheduled: str, delivery_key: str) -> bool:
+    """Whether a value of BEAT_HEADER is of the task with this key: one may pass its headers on to others."""
+    due, _, schedule = scheduled.partition(" ")
+    return due.isdecimal() and task_id_for(schedule, int(due)) == delivery_key
 
 
 def expires_at(*, due_ms: int, next_ms: int, now: float) -> float:

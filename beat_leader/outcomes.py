@@ -20,7 +20,8 @@ from hardening.core.superseded import offer_superseded
 
 from .choice import chosen_ticks
 from .clock import steady
-from .ticks import Outcome, TickStore, TicksUnavailable, task_id_for
+from .message import is_of
+from .ticks import Outcome, TickStore, TicksUnavailable
 
 __all__ = ["SUPERSEDED", "Outcomes", "watch_outcomes"]
 
@@ -57,8 +58,7 @@ class Outcomes:
         return self._note(scheduled, delivery_key, Outcome.CANCELLED, SUPERSEDED)
 
     def _note(self, scheduled: str, delivery_key: str, outcome: Outcome, detail: str = "") -> bool:
-        # A task may pass its headers on to others: those have another key.
-        if not _is_of(scheduled, delivery_key) or steady() < self._left_alone_until:
+        if not is_of(scheduled, delivery_key) or steady() < self._left_alone_until:
             return False
         try:
             ticks = self._ticks or chosen_ticks(celery_app())
@@ -81,8 +81,3 @@ def watch_outcomes() -> None:
     scheduled_succeeded.connect(outcomes.succeeded, weak=False, dispatch_uid="beat_leader.outcomes")
     letter_kept.connect(outcomes.died, weak=False, dispatch_uid="beat_leader.outcomes")
     offer_superseded(outcomes.superseded)
-
-
-def _is_of(scheduled: str, delivery_key: str) -> bool:
-    due, _, schedule = scheduled.partition(" ")
-    return due.isdecimal() and task_id_for(schedule, int(due)) == delivery_key

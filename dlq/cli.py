@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError
+
+from hardening.core.commands import operator, positive
 
 from .lookup import letters_of
 from .models import DeadLetter, DeadLetterQuerySet
@@ -45,13 +46,6 @@ def letter_of(text: str) -> DeadLetter:
     if letter is None:
         raise CommandError(f"there is no dead letter {letter_id}")
     return letter
-
-
-def positive(text: str) -> int:
-    """A whole number from 1, as the type of an option."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
 
 
 def add_filters(parser: ArgumentParser, *, queue: str = "--queue", reason: str = "--reason") -> None:
@@ -120,14 +114,6 @@ def given_ids(options: Mapping[str, Any]) -> list[UUID] | None:
     if is_empty and not options["all"]:
         raise CommandError("nothing selected: give ids or filters, or --all for every one")
     return None
-
-
-def operator() -> str:
-    """Who runs the command, for the record."""
-    try:
-        return f"command line: {getpass.getuser()}"
-    except (KeyError, OSError):  # A container without an entry for this user.
-        return "command line"
 
 
 def summary_of_skipped(skipped: Mapping[str, int]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 from weakref import WeakSet
 
@@ -25,7 +25,7 @@ from django.utils.translation import gettext_lazy as _
 from .conf import load_settings
 from .core.apps import NoCeleryApp, celery_app
 from .core.errors import HardeningError
-from .core.one_page import OnePage
+from .core.one_page import OnePage, moment
 from .delayed.admin import DelayedTaskAdmin
 from .models import State
 from .retries.durations import text_of
@@ -85,7 +85,7 @@ class StateAdmin(OnePage):
         found = _seen()
         return {
             "found": found,
-            "now": _moment(found.now),
+            "now": moment(found.now),
             "lines": [_line(each, found.now) for each in found.outages],
             "failures": load_settings()[0].outage_rules.failures,
             "over": [(each, text_of(each.view.wait)) for each in found.budgets if each.view.wait > 0],
@@ -159,17 +159,9 @@ def _line(state: OutageState, now: float) -> _Line:
     left = view.next_probe_at - now
     return _Line(
         state=state,
-        since=_moment(view.open_since),
+        since=moment(view.open_since),
         lasts=text_of(max(0.0, now - (view.open_since or now))),
         wait=text_of(view.wait),
         next_probe=text_of(left) if left > 0 else "",
         prober_left=text_of(max(0.0, view.prober_until - now)),
     )
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    """A time of the store's; None for one that no calendar has."""
-    try:
-        return None if not seconds else datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None

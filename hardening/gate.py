@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-import click
 from celery import Celery
-from click.core import ParameterSource
 
 from .audit import PREFETCH, audit, audit_prefetch
-from .core.findings import Finding, Level, errors_of, render
+from .core.findings import Finding, Level
+from .core.starting import EX_CONFIG, failed_check, given_by_user, report
 from .effective import MISSING, current_value, set_value, write_value
 from .leases.consumer import hardened_consumer
 from .leases.findings import CANCEL
@@ -28,12 +26,9 @@ from .saturation import (
     wait_without_stopping,
 )
 
-__all__ = ["EX_CONFIG", "on_worker_init"]
+__all__ = ["EX_CONFIG", "on_worker_init", "report"]
 
 logger = logging.getLogger("hardening")
-
-EX_CONFIG = 78
-"""EX_CONFIG of sysexits.h: supervisors should not restart a worker that ends with it."""
 
 _GREEN_STEPS = ("hardening.saturation.UnhurriedReads", "hardening.saturation.AcksAtOnce")
 
@@ -62,37 +57,15 @@ def on_worker_init(sender: Any, **_: Any) -> None:
     except Exception as exc:
         # A worker of which we do not know whether it is safe does not start.
         logger.exception("the start-up audit itself failed")
-        findings = [
-            Finding(
-                code="CH010",
-                level=Level.ERROR,
-                what=f"the start-up audit failed: {exc!r}",
-                where="hardening.audit",
-                remedy="See the traceback above; report it as a defect.",
-            )
-        ]
+        findings = [failed_check("the start-up audit", "hardening.audit", exc)]
     report(findings, reporting=hardened(app).reporting)
-
-
-def report(findings: list[Finding], *, reporting: bool) -> None:
-    """Say what was found; end the process when it must not start."""
-    errors = errors_of(findings)
-    if findings:
-        _say(render(findings))
-    if not errors:
-        return
-    if reporting:
-        _say(f'HARDENING["MODE"] is "report": {len(errors)} finding(s) above would have stopped this worker.')
-        return
-    _say(f"The worker does not start: {len(errors)} finding(s) contradict the delivery promise (exit 78).")
-    raise SystemExit(EX_CONFIG)
 
 
 def _prefetch(app: Celery, worker: Any) -> list[Finding]:
     state = hardened(app)
     green = _is_green(worker.pool_cls)
     project = state.project.get(PREFETCH, MISSING)
-    if project is MISSING and not _on_command_line("prefetch_multiplier"):
+    if project is MISSING and not given_by_user("prefetch_multiplier"):
         if not state.reporting:
             worker.prefetch_multiplier = green_prefetch(state.transport) if green else 1
         return []
@@ -153,13 +126,6 @@ def _lease(app: Celery, worker: Any) -> None:
         set_value(app, CANCEL, False)
 
 
-def _on_command_line(option: str) -> bool:
-    """Whether the worker's user gave an option: without it Celery fills in the setting, read early."""
-    context = click.get_current_context(silent=True)
-    source = context.get_parameter_source(option) if context is not None else None
-    return source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-
-
 def _is_green(pool: Any) -> bool:
     return any(name in _pool_name(pool) for name in ("gevent", "eventlet"))
 
@@ -169,9 +135,3 @@ def _pool_name(pool: Any) -> str:
     if isinstance(pool, str):
         return pool.lower().rpartition(".")[2].partition(":")[0]
     return str(getattr(pool, "__module__", pool)).rpartition(".")[2]
-
-
-def _say(text: str) -> None:
-    # Logging is not set up yet at worker_init; a supervisor's log has stderr.
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

@@ -21,13 +21,13 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from hardening.core.errors import HardeningError
-from hardening.core.one_page import OnePage
+from hardening.core.one_page import OnePage, moment
 
 from ..choice import chosen_lock, chosen_register
 from ..models import BeatTerm
 from ..register import Sign, TermRecord
 from ..status import BeatStatus, beat_status
-from .words import END_WORDS, duration, moment, the_app
+from .words import END_WORDS, duration, the_app
 
 __all__ = ["LeadershipAdmin"]
 

@@ -21,7 +21,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
 from hardening.core.errors import HardeningError
-from hardening.core.one_page import OnePage
+from hardening.core.one_page import OnePage, moment
 
 from ..choice import chosen_register, chosen_ticks
 from ..entry import SourceUnavailable
@@ -29,7 +29,7 @@ from ..models import TickRow
 from ..outlook import Outlook, outlook_of
 from ..sources import chosen_source
 from ..ticks import Outcome, State, Tick
-from .words import OUTCOME_WORDS, STATE_WORDS, duration, moment, policy_words, the_app, when_words
+from .words import OUTCOME_WORDS, STATE_WORDS, duration, policy_words, the_app, when_words
 
 __all__ = ["SchedulesAdmin"]
 

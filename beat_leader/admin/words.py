@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from celery import Celery
@@ -13,7 +12,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from hardening.core.apps import celery_app
+from hardening.core.apps import celery_app, loaded_app
 
 from ..entry import Entry, Misfire, Policy
 from ..ticks import Outcome, State
@@ -23,7 +22,6 @@ __all__ = [
     "OUTCOME_WORDS",
     "STATE_WORDS",
     "duration",
-    "moment",
     "policy_words",
     "the_app",
     "when_words",
@@ -52,17 +50,7 @@ END_WORDS: Mapping[str, str | Promise] = {
 
 def the_app() -> Celery:
     """The project's app with its tasks. Raises NoCeleryApp."""
-    app = celery_app()
-    app.loader.import_default_modules()
-    return app
-
-
-def moment(seconds: float | None) -> datetime | None:
-    """A time of the store's; None for none, and for one that no calendar has."""
-    try:
-        return None if not seconds else datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
+    return loaded_app(celery_app())
 
 
 def duration(seconds: float) -> str:

@@ -13,11 +13,8 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from celery import Celery
-from redis import Redis
-
 from beat_leader.lock import LockUnavailable, Standing
-from hardening.core.redis_link import OnRedis
+from beat_leader.on_redis import OnBeatsRedis
 
 __all__ = ["RedisLock"]
 
@@ -64,67 +61,42 @@ return redis.call('DEL', KEYS[1])
 )
 
 
-class RedisLock(OnRedis["_Link"]):
+_SCRIPTS = {
+    "acquire": _ACQUIRE,
+    "renew": _RENEW,
+    "resign": _RESIGN,
+    "look": f"{_STANDING}return standing()",
+}
+_KEYS = ("lease", "epoch")
+
+
+class RedisLock(OnBeatsRedis):
     """A leader lock in the Redis that is the broker, or in another one."""
 
     keeps = "the leader lock of Beat"
     remedy = 'set BEAT_LEADER["LOCK"] to another lock, or give RedisLock a url'
     unavailable = LockUnavailable
 
-    def __init__(
-        self, app: Celery | None = None, url: str | None = None, prefix: str = "hardening:beat:"
-    ) -> None:
-        """`url` as redis-py takes it; without one the broker of `app`, which defaults to the project's.
-
-        Keys begin with the `global_keyprefix` of the broker, if it has one, and `prefix`.
-        """
-        super().__init__(app, url)
-        self._prefix = prefix
+    scripts = _SCRIPTS
 
     def acquire(self, holder: str, *, lease_seconds: float, at_least: int = 0) -> Standing:
         """One script."""
-        return _standing(
-            self._ask(lambda link: link.ask("acquire", holder, _milliseconds(lease_seconds), at_least))
-        )
+        return _standing(self._run("acquire", holder, _milliseconds(lease_seconds), at_least))
 
     def renew(self, holder: str, epoch: int, *, lease_seconds: float) -> Standing:
         """One script."""
-        return _standing(
-            self._ask(lambda link: link.ask("renew", holder, epoch, _milliseconds(lease_seconds)))
-        )
+        return _standing(self._run("renew", holder, epoch, _milliseconds(lease_seconds)))
 
     def resign(self, holder: str, epoch: int) -> bool:
         """One script."""
-        return bool(self._ask(lambda link: link.ask("resign", holder, epoch)))
+        return bool(self._run("resign", holder, epoch))
 
     def look(self) -> Standing:
         """One script that only reads."""
-        return _standing(self._ask(lambda link: link.ask("look")))
+        return _standing(self._run("look"))
 
-    def _make_link(self, client: Redis, global_prefix: str) -> _Link:
-        return _Link(client, f"{global_prefix}{self._prefix}")
-
-
-class _Link:
-    """A pool of connections, and the scripts."""
-
-    def __init__(self, client: Redis, prefix: str) -> None:
-        self._client = client
-        self._keys = [f"{prefix}lease", f"{prefix}epoch"]
-        texts = {
-            "acquire": _ACQUIRE,
-            "renew": _RENEW,
-            "resign": _RESIGN,
-            "look": f"{_STANDING}return standing()",
-        }
-        self._scripts = {name: client.register_script(text) for name, text in texts.items()}
-
-    def ask(self, script: str, *arguments: Any) -> Any:
-        return self._scripts[script](keys=self._keys, args=arguments)
-
-    def close(self) -> None:
-        # Those in use by other threads end with their commands.
-        self._client.connection_pool.disconnect(inuse_connections=False)
+    def _run(self, script: str, *arguments: Any) -> Any:
+        return self._ask(lambda link: link.run(script, _KEYS, arguments))
 
 
 def _standing(answer: Any) -> Standing:

@@ -13,9 +13,9 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 from uuid import UUID
 
-from celery import Celery
-from redis import Redis, ResponseError
+from redis import ResponseError
 
+from beat_leader.on_redis import OnBeatsRedis, Scripts
 from beat_leader.register import Role, Sign, TermRecord
 from beat_leader.ticks import (
     Cursor,
@@ -27,7 +27,6 @@ from beat_leader.ticks import (
     TicksUnavailable,
     task_id_for,
 )
-from hardening.core.redis_link import OnRedis
 
 from .scripts import ROW, SCRIPTS
 
@@ -42,31 +41,20 @@ _REFUSED = "OLDEPOCH"
 _NUMBERS = {each for each in ROW.values() if each.endswith("_ms")} | {"epoch", "count"}
 
 
-class _Stored(OnRedis["_Link"]):
+class _Stored(OnBeatsRedis):
     keeps = "the ticks of Beat"
     remedy = 'set BEAT_LEADER["STORE"] to another store, or give it a url'
     unavailable = TicksUnavailable
 
-    def __init__(
-        self, app: Celery | None = None, url: str | None = None, prefix: str = "hardening:beat:"
-    ) -> None:
-        """`url` as redis-py takes it; without one the broker of `app`, which defaults to the project's.
-
-        Keys begin with the `global_keyprefix` of the broker, if it has one, and `prefix`.
-        """
-        super().__init__(app, url)
-        self._prefix = prefix
-
-    def _make_link(self, client: Redis, global_prefix: str) -> _Link:
-        return _Link(client, f"{global_prefix}{self._prefix}")
+    scripts = SCRIPTS
 
     def _run(self, script: str, *arguments: Any) -> Any:
-        return self._ask(lambda link: link.run(script, arguments))
+        return self._ask(lambda link: _run(link, script, arguments))
 
     def _fenced(self, script: str, epoch: int, *arguments: Any) -> Any:
-        def ask(link: _Link) -> Any:
+        def ask(link: Scripts) -> Any:
             try:
-                return link.run(script, (epoch, *arguments))
+                return _run(link, script, (epoch, *arguments))
             except ResponseError as exc:
                 said = str(exc).split()
                 if _REFUSED not in said:
@@ -80,20 +68,9 @@ class _Stored(OnRedis["_Link"]):
         return answer
 
 
-class _Link:
-    """A pool of connections, and the scripts."""
-
-    def __init__(self, client: Redis, prefix: str) -> None:
-        self.client = client
-        self.prefix = prefix
-        self._scripts = {name: client.register_script(text) for name, text in SCRIPTS.items()}
-
-    def run(self, script: str, arguments: Sequence[Any]) -> Any:
-        return self._scripts[script](keys=[self.prefix], args=[_encoded(each) for each in arguments])
-
-    def close(self) -> None:
-        # Those in use by other threads end with their commands.
-        self.client.connection_pool.disconnect(inuse_connections=False)
+def _run(link: Scripts, script: str, arguments: Sequence[Any]) -> Any:
+    # The scripts build the rest of their keys themselves.
+    return link.run(script, ("",), [_encoded(each) for each in arguments])
 
 
 class Ticks(_Stored):
@@ -190,7 +167,7 @@ class Register(_Stored):
         return float(self._run("tell", sign.holder, json.dumps(asdict(sign))))
 
     def signs(self) -> list[Sign]:
-        def ask(link: _Link) -> Any:
+        def ask(link: Scripts) -> Any:
             with link.client.pipeline() as pipeline:
                 pipeline.hgetall(f"{link.prefix}signs")
                 pipeline.zrange(f"{link.prefix}alive", 0, -1, withscores=True)
@@ -202,7 +179,7 @@ class Register(_Stored):
         return sorted(signs, key=lambda each: (each.role is not Role.LEADER, -each.at))
 
     def leave(self, holder: str) -> None:
-        def ask(link: _Link) -> Any:
+        def ask(link: Scripts) -> Any:
             with link.client.pipeline() as pipeline:
                 pipeline.hdel(f"{link.prefix}signs", holder)
                 pipeline.zrem(f"{link.prefix}alive", holder)

@@ -17,13 +17,13 @@ from typing import Any
 from celery import Celery
 from django.utils.translation import gettext
 
-from hardening.core.apps import NoCeleryApp, celery_app
+from hardening.core.apps import NoCeleryApp, celery_app, loaded_app
 from hardening.core.letter import DeadLetter as LetterRecord
 from hardening.core.redaction import MASK, Redactor, project_redactor
 
 from ..errors import CannotUnseal, NotEdited
 from ..models import DeadLetter, Operation
-from .examine import json_arguments, loaded_app, signature_of
+from .examine import json_arguments, signature_of
 from .making import make_operation
 from .pace import Unlimited
 from .records import sealed_record

@@ -12,14 +12,11 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from threading import RLock
 from typing import Any
 from uuid import UUID
-from weakref import WeakSet
 
 from celery import Celery
 from django.db.models import Count
@@ -28,7 +25,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from kombu.exceptions import KombuError
 
-from hardening.core.apps import NoCeleryApp, celery_app
+from hardening.core.apps import NoCeleryApp, celery_app, loaded_app
 from hardening.core.broker import batching_connection
 from hardening.core.letter import DeadLetter as LetterRecord
 
@@ -48,7 +45,6 @@ __all__ = [
     "examine",
     "json_arguments",
     "live_consumers",
-    "loaded_app",
     "signature_of",
     "standing_of",
 ]
@@ -56,8 +52,6 @@ __all__ = [
 _BATCH = 200
 _REPLY_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
-_loaded_apps: WeakSet[Celery] = WeakSet()
-_loading = RLock()
 
 
 class ItemVerdict(StrEnum):
@@ -254,22 +248,6 @@ def json_arguments(record: LetterRecord) -> tuple[list[Any], dict[str, Any]] | N
     if isinstance(body, list) and len(body) >= 2 and isinstance(body[0], list) and isinstance(body[1], dict):
         return body[0], body[1]
     return None
-
-
-def loaded_app(app: Celery) -> Celery:
-    """The app, with the tasks that it would have in a worker. Loaded once: Django is checked each time.
-
-    Threads of a web server that come at once wait for the first: half loaded it would lack tasks. The
-    registry is asked for, which finalizes the app: everybody takes Celery's two locks in that order then.
-    """
-    with _loading:
-        if app not in _loaded_apps:
-            assert app.tasks is not None
-            # A module that cannot be imported here may be so in the worker: what is registered is known.
-            with suppress(Exception):
-                app.loader.import_default_modules()
-            _loaded_apps.add(app)
-    return app
 
 
 def _loaded(app: Celery | None) -> Celery | None:

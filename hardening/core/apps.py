@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from threading import RLock
 from typing import Any, cast
+from weakref import WeakSet
 
 import celery._state
 from celery import Celery
@@ -11,7 +14,10 @@ from django.utils.module_loading import import_string
 
 from .errors import HardeningError
 
-__all__ = ["NoCeleryApp", "celery_app"]
+__all__ = ["NoCeleryApp", "celery_app", "loaded_app"]
+
+_loaded: WeakSet[Celery] = WeakSet()
+_loading = RLock()
 
 
 class NoCeleryApp(HardeningError):
@@ -41,3 +47,19 @@ def celery_app() -> Celery:
             '(from .celery import app) or set HARDENING["APP"] = "proj.celery.app"'
         )
     return cast(Celery, state.get_current_app())
+
+
+def loaded_app(app: Celery) -> Celery:
+    """The app, with the tasks that it would have in a worker. Loaded once: Django is checked each time.
+
+    Threads of a web server that come at once wait for the first: half loaded it would lack tasks. The
+    registry is asked for, which finalizes the app: everybody takes Celery's two locks in that order then.
+    """
+    with _loading:
+        if app not in _loaded:
+            assert app.tasks is not None
+            # A module that cannot be imported here may be so in the worker: what is registered is known.
+            with suppress(Exception):
+                app.loader.import_default_modules()
+            _loaded.add(app)
+    return app

@@ -5,6 +5,7 @@ Its model gives it a section, permissions and a log. Rows are never shown, made 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 else:  # Generic in the stubs only.
     _ModelAdmin = admin.ModelAdmin
 
-__all__ = ["OnePage"]
+__all__ = ["OnePage", "moment"]
 
 _MEDIA = Media(css={"all": ("hardening/admin.css",)})
 
@@ -107,3 +108,11 @@ class OnePage(_ModelAdmin):
 
     def _named(self, what: str) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}_{what}"
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """A time of a store's; None for none, and for one that no calendar has."""
+    try:
+        return None if not seconds else datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None

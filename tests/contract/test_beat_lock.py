@@ -228,16 +228,16 @@ def test_a_redis_whose_answer_was_lost_is_asked_once_more(locks, monkeypatch) ->
     lock = locks.make()
     lock.look()
     link = type(lock._link)
-    real = link.ask
+    real = link.run
     lost = iter([True])
 
-    def ask(self, script, *arguments):
-        answer = real(self, script, *arguments)
+    def run(self, script, keys, arguments):
+        answer = real(self, script, keys, arguments)
         if next(lost, False):
             raise redis.ConnectionError("reset by peer")
         return answer
 
-    monkeypatch.setattr(link, "ask", ask)
+    monkeypatch.setattr(link, "run", run)
 
     assert lock.acquire("a", lease_seconds=LEASE).epoch == 2
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from beat_leader.cli import moment, positive, the_app
+from beat_leader.cli import moment
 from beat_leader.entry import SourceUnavailable
 from beat_leader.outlook import Outlook, outlook
 from beat_leader.ticks import TicksUnavailable
+from hardening.core.commands import app_with_tasks, positive
 
 
 class Command(BaseCommand):
@@ -25,7 +26,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            rows = outlook(the_app())
+            rows = outlook(app_with_tasks())
         except (SourceUnavailable, TicksUnavailable) as exc:
             raise CommandError(str(exc), returncode=2) from exc
         rows = [each for each in rows if fnmatchcase(each.entry.name, options["schedule"])]

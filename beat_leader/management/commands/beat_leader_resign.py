@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from beat_leader.choice import chosen_lock, chosen_register
-from beat_leader.cli import operator, the_app
 from beat_leader.lock import LockUnavailable
 from beat_leader.ticks import TicksUnavailable
+from hardening.core.commands import app_with_tasks, operator
 
 
 class Command(BaseCommand):
@@ -20,7 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("--by", default="", help="who asks (default: the user of this command)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        app = the_app()
+        app = app_with_tasks()
         try:
             standing = chosen_lock(app).look()
             if not standing.holder:

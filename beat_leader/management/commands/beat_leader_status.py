@@ -8,11 +8,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from beat_leader.cli import moment, the_app
+from beat_leader.cli import moment
 from beat_leader.lock import LockUnavailable
 from beat_leader.register import Sign
 from beat_leader.status import BeatStatus, beat_status
 from beat_leader.ticks import TicksUnavailable
+from hardening.core.commands import app_with_tasks
 
 NOT_HEALTHY, NOT_REACHED = 1, 2
 
@@ -30,7 +31,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            status = beat_status(the_app(), terms=max(1, options["terms"]))
+            status = beat_status(app_with_tasks(), terms=max(1, options["terms"]))
         except (LockUnavailable, TicksUnavailable) as exc:
             if options["json"]:
                 self.stdout.write(json.dumps({"healthy": False, "problems": [str(exc)]}))

@@ -8,8 +8,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from beat_leader.choice import chosen_ticks
-from beat_leader.cli import moment, positive, the_app
+from beat_leader.cli import moment
 from beat_leader.ticks import Outcome, State, Tick, TicksUnavailable
+from hardening.core.commands import app_with_tasks, positive
 
 _PAGE = 1000
 _MOST_LOOKED_AT = 100_000
@@ -31,7 +32,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        app = the_app()
+        app = app_with_tasks()
         try:
             for tick in _found(app, options):
                 self.stdout.write(json.dumps(_data(tick)) if options["json"] else _text(tick))

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from hardening.classification.classifier import Classifier
 from hardening.classification.current import project_classifier
 from hardening.conf import load_settings
-from hardening.core.apps import NoCeleryApp, celery_app
+from hardening.core.commands import app_with_tasks
 from hardening.errors_by_name import ErrorClass, NoErrorClass, find_error
 from hardening.explain import CodeRole, Explanation, explain
 from hardening.foreseen import MOST_ATTEMPTS, Foreseen
@@ -53,7 +53,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        app = _app()
+        app = app_with_tasks()
         task = None if options["task"] is None else _task(app, options["task"])
         classifier = project_classifier()
         try:
@@ -75,15 +75,6 @@ class Command(BaseCommand):
             self.stdout.write(line)
         if reporting:
             self.stdout.write('\nHARDENING["MODE"] is "report": nothing of this is in force.')
-
-
-def _app() -> Celery:
-    try:
-        app = celery_app()
-    except NoCeleryApp as exc:
-        raise CommandError(str(exc)) from exc
-    app.loader.import_default_modules()
-    return app
 
 
 def _task(app: Celery, name: str) -> Any:

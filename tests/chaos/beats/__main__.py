@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, default=None, help="logs go there, and stay")
     options = parser.parse_args(argv)
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
-    if clocked.library() is None:
+    if clocked.libfaketime() is None:
         if os.environ.get("CI"):
             print("libfaketime is missing: the Debian package faketime", file=sys.stderr)
             return 1

@@ -12,12 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["environment", "jump", "library"]
+__all__ = ["environment", "jump", "libfaketime"]
 
 _PLACES = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/lib64/faketime", "/usr/local/lib/faketime")
 
 
-def library() -> Path | None:
+def libfaketime() -> Path | None:
     """None: it is not installed."""
     for place in _PLACES:
         for found in sorted(Path("/").glob(f"{place[1:]}/libfaketimeMT.so.1")):
@@ -27,7 +27,7 @@ def library() -> Path | None:
 
 def environment(clock: Path) -> dict[str, str]:
     """What a process needs whose clock is moved by `jump`; nothing where the library is missing."""
-    found = library()
+    found = libfaketime()
     if found is None:
         return {}
     jump(clock, 0.0)

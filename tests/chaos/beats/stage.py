@@ -85,7 +85,7 @@ class Stage:
         self._witness = witness
         self._stack = stack
         self._schedules = self._schedules_database()
-        self._jumps = clocked.library() is not None
+        self._jumps = clocked.libfaketime() is not None
         self._beats: list[ManagedProcess] = []
         self._result = Result(place=str(options.place))
         self._runs = self._directory / "runs"
